@@ -1,0 +1,68 @@
+# One command per task. `make` alone prints this list.
+#
+# The environment is .venv; choose its Python with PYTHON=/path/to/python3.12.
+
+PORT ?= 8000
+PY = .venv/bin/python
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup book html lab test check bench notebooks screenshots vendor lock clean distclean
+
+help:
+	@echo "Speculative Decoding, Built from Scratch"
+	@echo
+	@echo "  make book        build the book and open it in the browser (PORT=$(PORT))"
+	@echo "  make lab         open the chapters in JupyterLab, to run and change them"
+	@echo "  make test        check everything: code, chapters, pages"
+	@echo "  make bench       measure the library beside its peers"
+	@echo
+	@echo "  make html        build the book into _build/html, no more"
+	@echo "  make check       the quick part of the tests: lint, types, unit tests"
+	@echo "  make notebooks   run the chapters and store their outputs (NB=notebooks/04*.ipynb)"
+	@echo "  make screenshots pictures of pages, wide, narrow, dark (PAGES='notebooks/04')"
+	@echo "  make lock        resolve requirements.in into requirements.txt"
+	@echo "  make clean       remove what was built; the environment stays"
+	@echo "  make distclean   remove the environment too"
+
+setup:
+	@PYTHON="$(PYTHON)" sh tools/venv.sh
+
+book: html
+	@$(PY) tools/serve.py --port $(PORT)
+
+html: setup vendor
+	@$(PY) tools/build_site.py
+
+lab: setup
+	@$(PY) -m jupyterlab --notebook-dir=notebooks
+
+test: setup
+	@$(PY) tools/run_tests.py
+
+check: setup
+	@$(PY) tools/run_tests.py --quick
+
+bench: setup
+	@$(PY) tools/bench.py
+
+notebooks: setup
+	@$(PY) tools/execute_notebooks.py $(NB)
+
+screenshots: setup
+	@$(PY) tools/screenshots.py $(PAGES)
+
+vendor: setup
+	@$(PY) tools/vendor.py
+
+lock: setup
+	@sh tools/lock.sh
+
+clean:
+	rm -rf _build build dist screenshots bench-report *.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .jupyter_cache
+	find . -name .venv -prune -o -name __pycache__ -type d -print | xargs rm -rf
+	find . -name .venv -prune -o -name .ipynb_checkpoints -type d -print | xargs rm -rf
+
+distclean: clean
+	rm -rf .venv book/assets/vendor
