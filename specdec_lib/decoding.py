@@ -1,0 +1,305 @@
+"""The loop: guess, score all guesses in one call, keep a prefix, go on.
+
+Without a draft it is ordinary autoregressive decoding; a guess is only ever an
+addition to the one call that has to be made anyway.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .drafts import Draft, Proposal
+from .metrics import Metrics, Round
+from .models import LanguageModel, check_tokens
+from .randomness import RandomSource, SeededRandom
+from .sampling import Sampler
+from .verification import Verdict, Verify, verify_tokens
+
+
+class DraftLength(Protocol):
+    """An object that chooses k each round, in place of a fixed integer.
+
+    Every call of :func:`generate` works on a copy, so one call never affects another.
+    """
+
+    def next_k(self) -> int:
+        """Most tokens to draft in the coming round, >= 0."""
+
+    def observe(self, round: Round) -> None:
+        """Told what the round brought."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What :func:`generate` returns.
+
+    tokens
+        the new tokens, without the prompt.
+    rounds
+        one :class:`Round` for each call of the target.
+    finish_reason
+        "stop" (a stop id came), "length" (max_new_tokens reached), or "context" (the
+        target's context window is full).
+    """
+
+    tokens: tuple[int, ...]
+    rounds: tuple[Round, ...]
+    finish_reason: str
+
+    @property
+    def metrics(self) -> Metrics:
+        return Metrics.from_rounds(self.rounds)
+
+
+def generate(
+    target: LanguageModel,
+    prompt: Sequence[int],
+    *,
+    draft: Draft | None = None,
+    k: int | DraftLength = 4,
+    max_new_tokens: int,
+    min_new_tokens: int = 0,
+    sampler: Sampler = Sampler(),
+    verify: Verify = verify_tokens,
+    stop_ids: Sequence[int] = (),
+    seed: int | None = None,
+    rng: RandomSource | None = None,
+) -> Generation:
+    """Continue ``prompt``, distributed exactly as the target alone would continue it.
+
+    target, draft
+        the model that decides, and what guesses for it (None: no guesses).
+    k
+        most guesses a round, >= 0, or an object that chooses (:class:`DraftLength`).
+    max_new_tokens, min_new_tokens
+        bounds on the number of new tokens; before the minimum, stop ids have
+        probability 0 in the target.
+    sampler
+        makes probabilities from the target's logits.
+    verify
+        the acceptance rule.
+    stop_ids
+        tokens that end the text; the stop id itself is kept.
+    seed, rng
+        give one of them at most; neither means fresh entropy.
+
+    An empty prompt starts from the target's ``bos_id``. Raises ValueError or TypeError
+    for bad arguments before any work, and ValueError for a draft that breaks its
+    contract.
+
+    Source: Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm 2.
+    """
+    rounds = tuple(
+        stream(
+            target,
+            prompt,
+            draft=draft,
+            k=k,
+            max_new_tokens=max_new_tokens,
+            min_new_tokens=min_new_tokens,
+            sampler=sampler,
+            verify=verify,
+            stop_ids=stop_ids,
+            seed=seed,
+            rng=rng,
+        )
+    )
+    tokens = tuple(token for r in rounds for token in r.emitted)
+    if rounds:
+        reason = rounds[-1].finish_reason or "length"
+    else:  # nothing could be added at all
+        reason = "length" if max_new_tokens == 0 else "context"
+    return Generation(tokens, rounds, reason)
+
+
+def stream(
+    target: LanguageModel,
+    prompt: Sequence[int],
+    *,
+    draft: Draft | None = None,
+    k: int | DraftLength = 4,
+    max_new_tokens: int,
+    min_new_tokens: int = 0,
+    sampler: Sampler = Sampler(),
+    verify: Verify = verify_tokens,
+    stop_ids: Sequence[int] = (),
+    seed: int | None = None,
+    rng: RandomSource | None = None,
+) -> Iterator[Round]:
+    """Like :func:`generate`, one :class:`Round` at a time, as soon as it is done.
+
+    Arguments are checked at the call, not at the first round. No round comes where no
+    token may be added.
+    """
+    vocab_size = target.vocab_size
+    prompt = check_tokens(prompt, vocab_size, "prompt").tolist()
+    if not prompt:
+        if target.bos_id is None:
+            raise ValueError("prompt must not be empty: the target has no bos_id")
+        prompt = [target.bos_id]
+    window = target.context_window
+    if window is not None and len(prompt) > window:
+        raise ValueError(
+            f"prompt must fit the target's context window of {window}, "
+            f"got {len(prompt)} tokens"
+        )
+    _check_count("max_new_tokens", max_new_tokens)
+    _check_count("min_new_tokens", min_new_tokens)
+    if min_new_tokens > max_new_tokens:
+        raise ValueError(
+            f"min_new_tokens must be at most max_new_tokens = {max_new_tokens}, "
+            f"got {min_new_tokens}"
+        )
+    if hasattr(k, "next_k"):
+        k = copy.deepcopy(k)  # what it learns here is forgotten afterwards
+    else:
+        _check_count("k", k)
+    draft_vocab_size = getattr(draft, "vocab_size", vocab_size)
+    if draft_vocab_size != vocab_size:
+        raise ValueError(
+            f"draft must share the target's vocabulary of {vocab_size} tokens, "
+            f"got {draft_vocab_size}"
+        )
+    if not isinstance(sampler, Sampler):
+        raise TypeError(f"sampler must be a Sampler, got {sampler!r}")
+    stops = frozenset(check_tokens(list(stop_ids), vocab_size, "stop_ids").tolist())
+    if rng is None:
+        rng = SeededRandom(seed)
+    elif seed is not None:
+        raise ValueError("give seed or rng, not both")
+    limit = len(prompt) + max_new_tokens
+    if window is not None:
+        limit = min(limit, window)
+    reason = "length" if limit == len(prompt) + max_new_tokens else "context"
+    loop = _Loop(target, prompt, draft, sampler, verify, stops, min_new_tokens, rng)
+    return loop.run(k, limit, reason)
+
+
+class _Loop:
+    """One sequence being decoded.
+
+    The target's state holds every token but the last one: that token is read together
+    with the next guesses, in one call.
+    """
+
+    def __init__(
+        self,
+        target: LanguageModel,
+        prompt: list[int],
+        draft: Draft | None,
+        sampler: Sampler,
+        verify: Verify,
+        stops: frozenset[int],
+        min_new_tokens: int,
+        rng: RandomSource,
+    ) -> None:
+        self.sequence = list(prompt)
+        self.vocab_size = target.vocab_size
+        self.sampler = sampler
+        self.verify = verify
+        self.stops = stops
+        self.stop_from = len(prompt) + min_new_tokens  # first length that may stop
+        self.rng = rng
+        self.state = target.start()
+        self.session = draft.start(tuple(prompt)) if draft is not None else None
+
+    def run(self, k: int | DraftLength, limit: int, reason: str) -> Iterator[Round]:
+        """Rounds until ``limit`` tokens are in the sequence, or a stop id came."""
+        finish = None
+        while finish is None and len(self.sequence) < limit:
+            wanted = k if isinstance(k, (int, np.integer)) else k.next_k()
+            _check_count("k", wanted)
+            # A round emits at most one token more than it drafts.
+            wanted = min(int(wanted), limit - len(self.sequence) - 1)
+            proposal, draft_seconds = self._propose(wanted)
+            probabilities, target_seconds = self._score(proposal)
+            verdict = self.verify(probabilities, proposal, self.rng)
+
+            accepted, emitted = self._cut_at_stop(proposal, verdict)
+            started = perf_counter()
+            self._keep(accepted, emitted)
+            target_seconds += perf_counter() - started
+            started = perf_counter()
+            if self.session is not None:
+                self.session.commit(emitted)
+            draft_seconds += perf_counter() - started
+
+            if emitted[-1] in self.stops:
+                finish = "stop"
+            elif len(self.sequence) == limit:
+                finish = reason
+            result = Round(
+                drafted=proposal.tokens,
+                accepted=accepted,
+                emitted=emitted,
+                draft_seconds=draft_seconds,
+                target_seconds=target_seconds,
+                finish_reason=finish,
+            )
+            if not isinstance(k, (int, np.integer)):
+                k.observe(result)
+            yield result
+
+    def _propose(self, k: int) -> tuple[Proposal, float]:
+        if self.session is None or k == 0:
+            return Proposal(()), 0.0
+        started = perf_counter()
+        proposal = self.session.propose(k, self.rng)
+        seconds = perf_counter() - started
+        if len(proposal.tokens) > k:
+            raise ValueError(
+                f"draft must propose at most {k} tokens, got {len(proposal.tokens)}"
+            )
+        tokens = check_tokens(proposal.tokens, self.vocab_size, "proposal.tokens")
+        return Proposal(tuple(tokens.tolist()), proposal.probabilities), seconds
+
+    def _score(self, proposal: Proposal) -> tuple[NDArray[np.float64], float]:
+        """Target probabilities (n + 1, V), by one call over all that is unread."""
+        n = len(proposal.tokens)
+        unread = [*self.sequence[self.state.length :], *proposal.tokens]
+        started = perf_counter()
+        logits = self.state.extend(unread)
+        seconds = perf_counter() - started
+        if np.shape(logits) != (len(unread), self.vocab_size):
+            raise ValueError(
+                f"target must return logits of shape {(len(unread), self.vocab_size)}, "
+                f"got {np.shape(logits)}"
+            )
+        logits = logits[-(n + 1) :]
+        early = min(self.stop_from - len(self.sequence), n + 1)
+        if early > 0 and self.stops:
+            logits = np.array(logits, dtype=np.float64)
+            logits[:early, list(self.stops)] = -np.inf
+        return self.sampler(logits, self.sequence, proposal.tokens), seconds
+
+    def _cut_at_stop(
+        self, proposal: Proposal, verdict: Verdict
+    ) -> tuple[int, tuple[int, ...]]:
+        """How many guesses are kept, and all that the round emits."""
+        emitted = (*proposal.tokens[: verdict.accepted], verdict.next_token)
+        for i, token in enumerate(emitted) if self.stops else ():
+            if token in self.stops:
+                emitted = emitted[: i + 1]
+                break
+        return min(verdict.accepted, len(emitted)), emitted
+
+    def _keep(self, accepted: int, emitted: tuple[int, ...]) -> None:
+        """Append what was emitted; drop rejected guesses from the target's state."""
+        read = len(self.sequence) + accepted
+        self.sequence += emitted
+        if self.state.length > read:
+            self.state.rewind(read)
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < 0:
+        raise ValueError(f"{name} must be 0 or more, got {value}")

@@ -1,0 +1,100 @@
+"""Every figure of a run, defined once.
+
+drafted
+    tokens that the draft proposed.
+tested
+    drafted tokens up to and including the first rejection.
+accepted
+    drafted tokens that were kept.
+emitted
+    tokens that came out.
+target calls
+    calls of the target, one a round.
+
+Tokens cut off by a stop id or a budget were never emitted, and count neither as tested
+nor as accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Round:
+    """One turn of the loop: guess, one target call, verdict.
+
+    drafted
+        the proposed tokens.
+    accepted
+        how many of them were kept.
+    emitted
+        what the round added to the text: the kept guesses, then a correction or a
+        bonus token, unless a stop id cut them off.
+    draft_seconds, target_seconds
+        time spent inside the draft and inside the target.
+    finish_reason
+        "stop", "length" or "context" on the last round, None before.
+    """
+
+    drafted: tuple[int, ...]
+    accepted: int
+    emitted: tuple[int, ...]
+    draft_seconds: float = 0.0
+    target_seconds: float = 0.0
+    finish_reason: str | None = None
+
+    @property
+    def tested(self) -> int:
+        """Guesses that were judged, up to and including the first rejection."""
+        return min(len(self.drafted), len(self.emitted))
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Totals over the rounds of a run, and the ratios made from them.
+
+    A ratio of nothing is None.
+    """
+
+    drafted: int
+    tested: int
+    accepted: int
+    emitted: int
+    target_calls: int
+    draft_seconds: float
+    target_seconds: float
+
+    @classmethod
+    def from_rounds(cls, rounds: Iterable[Round]) -> Metrics:
+        """Add up any rounds, of one run or of many."""
+        rounds = list(rounds)
+        return cls(
+            drafted=sum(len(r.drafted) for r in rounds),
+            tested=sum(r.tested for r in rounds),
+            accepted=sum(r.accepted for r in rounds),
+            emitted=sum(len(r.emitted) for r in rounds),
+            target_calls=len(rounds),
+            draft_seconds=sum(r.draft_seconds for r in rounds),
+            target_seconds=sum(r.target_seconds for r in rounds),
+        )
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """accepted / tested: the alpha of the formulas."""
+        return _ratio(self.accepted, self.tested)
+
+    @property
+    def draft_efficiency(self) -> float | None:
+        """accepted / drafted: what share of the draft's work was of use."""
+        return _ratio(self.accepted, self.drafted)
+
+    @property
+    def tokens_per_call(self) -> float | None:
+        """emitted / target calls."""
+        return _ratio(self.emitted, self.target_calls)
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,123 @@
+"""The token rule of speculative sampling: exact for every draft."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..drafts import Proposal
+from ..models import check_tokens
+from ..randomness import RandomSource
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The first ``accepted`` proposed tokens are kept; ``next_token`` follows them.
+
+    ``next_token`` is a correction where a guess was rejected, and a bonus token where
+    all of them were accepted.
+    """
+
+    accepted: int
+    next_token: int
+
+
+Verify = Callable[[Floats, Proposal, RandomSource], Verdict]
+
+
+def verify_tokens(
+    target_probabilities: Floats, proposal: Proposal, rng: RandomSource
+) -> Verdict:
+    """Judge guesses one by one: accept x with probability min(1, p(x) / q(x)).
+
+    The first rejected guess is replaced by a token from the residual distribution;
+    if all n are accepted, a bonus token comes from the last row of the target.
+
+    target_probabilities
+        (n + 1, V); row i is the target's distribution p given the first i guesses.
+    proposal
+        n tokens with the (n, V) distributions q that they were drawn from.
+
+    Raises ValueError where shapes disagree, a token is outside the vocabulary, a row
+    is not a distribution, or a token was proposed that has probability 0 in q.
+
+    Source: Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm 2.
+    """
+    p, q = checked(target_probabilities, proposal)
+    for i, token in enumerate(proposal.tokens):
+        q_token = 1.0 if q is None else q[i, token]
+        if not rng.bernoulli(min(1.0, p[i, token] / q_token)):
+            q_row = one_hot(token, p.shape[1]) if q is None else q[i]
+            return Verdict(i, rng.categorical(residual(p[i], q_row)))
+    return Verdict(len(proposal.tokens), rng.categorical(p[-1]))
+
+
+def residual(p: ArrayLike, q: ArrayLike) -> Floats:
+    """What is left of p where q already gave enough: max(p - q, 0), normalised.
+
+    ``p`` and ``q`` are (V,) distributions. Where nothing is left (p = q, so that no
+    guess can be rejected) it is p itself. Source: Leviathan et al. 2023, section 2.3.
+
+    >>> residual([0.5, 0.3, 0.2], [0.2, 0.5, 0.3]).tolist()
+    [1.0, 0.0, 0.0]
+    """
+    p = np.asarray(p, dtype=np.float64)
+    left = np.maximum(p - np.asarray(q, dtype=np.float64), 0.0)
+    total = left.sum()
+    return left / total if total > 0.0 else p
+
+
+def one_hot(token: int, vocab_size: int) -> Floats:
+    """The (V,) distribution that is certain of ``token``."""
+    row = np.zeros(vocab_size)
+    row[token] = 1.0
+    return row
+
+
+def checked(
+    target_probabilities: Floats, proposal: Proposal
+) -> tuple[Floats, Floats | None]:
+    """The arrays p (n + 1, V) and q (n, V) or None, after all checks of a rule."""
+    p = np.asarray(target_probabilities, dtype=np.float64)
+    n = len(proposal.tokens)
+    if p.ndim != 2 or p.shape[0] != n + 1 or p.shape[1] == 0:
+        raise ValueError(
+            f"target_probabilities must have shape ({n + 1}, V) for {n} proposed "
+            f"tokens, got {p.shape}"
+        )
+    check_distributions(p, "target_probabilities")
+    tokens = check_tokens(proposal.tokens, p.shape[1], "proposal.tokens")
+    if proposal.probabilities is None:
+        return p, None
+    q = np.asarray(proposal.probabilities, dtype=np.float64)
+    if q.shape != (n, p.shape[1]):
+        raise ValueError(
+            f"proposal.probabilities must have shape {(n, p.shape[1])} or be None, "
+            f"got {q.shape}"
+        )
+    check_distributions(q, "proposal.probabilities")
+    drawn = q[np.arange(n), tokens]
+    if not (drawn > 0.0).all():
+        bad = int(np.argmin(drawn > 0.0))
+        raise ValueError(
+            f"proposal.tokens[{bad}] = {tokens[bad]} has probability 0 in "
+            "proposal.probabilities, so it cannot have been drawn from them"
+        )
+    return p, q
+
+
+def check_distributions(rows: Floats, name: str) -> None:
+    """ValueError unless every row is non-negative and sums to 1 within 1e-6."""
+    if not rows.size:
+        return
+    if not rows.min() >= 0.0:
+        raise ValueError(f"{name} must have no negative and no NaN entry")
+    sums = rows.sum(axis=1)
+    if not (np.abs(sums - 1.0) <= 1e-6).all():
+        worst = sums[np.argmax(np.abs(sums - 1.0))]
+        raise ValueError(f"{name} must have rows that sum to 1, one sums to {worst}")
