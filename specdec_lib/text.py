@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from importlib.machinery import PathFinder
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ class Tokenizer:
         ids = _byte_ids(word)
         while len(ids) > 1:
             pair = min(
-                zip(ids, ids[1:], strict=False),
+                pairwise(ids),
                 key=lambda pair: self._rank.get(pair, math.inf),
             )
             if pair not in self._rank:
@@ -275,7 +276,7 @@ def _learn(frequency: Counter[str], merges: int) -> list[Pair]:
     where: defaultdict[Pair, set[int]] = defaultdict(set)  # words that had the pair
 
     def count(index: int, sign: int) -> list[Pair]:
-        found = list(zip(words[index], words[index][1:], strict=False))
+        found = list(pairwise(words[index]))
         for pair in found:
             pairs[pair] += sign * counts[index]
             where[pair].add(index)
@@ -427,8 +428,7 @@ def load_corpus() -> Corpus:
 
 
 # Modules that are plain Python, and the same in kind, from Python 3.11 to 3.13.
-STDLIB_MODULES = tuple(
-    """
+_STDLIB = """
     argparse ast base64 bdb bisect calendar cmd code codeop colorsys configparser
     contextlib copy csv dataclasses difflib doctest email.message fileinput fnmatch
     fractions ftplib functools getopt gettext graphlib gzip heapq html.parser
@@ -437,8 +437,8 @@ STDLIB_MODULES = tuple(
     reprlib sched selectors shelve shlex shutil smtplib socketserver statistics
     subprocess tarfile tempfile textwrap threading timeit tokenize trace traceback
     typing unittest.case urllib.parse weakref
-    """.split()
-)
+"""
+STDLIB_MODULES = tuple(_STDLIB.split())
 STDLIB_HELD_OUT = frozenset({"csv", "heapq", "shelve", "textwrap", "urllib.parse"})
 
 
