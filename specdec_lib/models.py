@@ -67,13 +67,14 @@ def check_tokens(
         raise ValueError(f"{name} must be one-dimensional, got shape {given.shape}")
     if given.size == 0:
         return np.zeros(0, dtype=np.int64)
-    if not np.issubdtype(given.dtype, np.integer):
+    if given.dtype.kind not in "iu":
         raise TypeError(f"{name} must be integers, got {given.dtype}")
-    if given.min() < 0 or given.max() >= vocab_size:
+    few = (
+        given.tolist() if given.size < 32 else (given.min(), given.max())
+    )  # Python is faster on a few
+    if min(few) < 0 or max(few) >= vocab_size:
         bad = given[(given < 0) | (given >= vocab_size)][0]
-        raise ValueError(
-            f"{name} must be inside 0 .. {vocab_size - 1}, got {bad}"
-        )
+        raise ValueError(f"{name} must be inside 0 .. {vocab_size - 1}, got {bad}")
     return given.astype(np.int64, copy=False)
 
 

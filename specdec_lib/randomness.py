@@ -22,9 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Outcome = TypeVar("Outcome", bound=Hashable)
 
-# How far from 1 a distribution may sum: float64 after a softmax, and anything coarser.
-_TOLERANCE = {np.dtype(np.float64): 1e-6}
-_COARSE_TOLERANCE = 1e-2
+_DOUBLE = np.dtype(np.float64)
 
 
 class RandomSource(Protocol):
@@ -65,17 +63,20 @@ class SeededRandom:
     def categorical(self, distribution: ArrayLike) -> int:
         """Index i with probability ``distribution[i]``, never one of probability 0.
 
-        ``distribution`` is (V,), non-negative, and sums to 1 (within 1e-6 in float64;
-        coarser types are renormalised in float64). ValueError otherwise.
+        ``distribution`` is (V,), non-negative, and sums to 1: within 1e-6 in float64,
+        within 1e-2 in coarser types, which are then renormalised in float64.
+        ValueError otherwise.
         """
-        cumulative = np.cumsum(_checked_distribution(distribution))
-        u = self._uniform() * cumulative[-1]
+        cumulative = _checked_weights(distribution).cumsum()
+        total = cumulative[-1]
+        _check_total(total, distribution)
+        u = self._uniform() * total
         # The first index whose cumulative sum exceeds u: a token of probability 0 adds
         # nothing to the sum and so is never the first. Rounding can lift u to the very
         # end, where the last token that added something is meant.
         index = int(cumulative.searchsorted(u, side="right"))
         if index == len(cumulative):
-            index = int(cumulative.searchsorted(cumulative[-1], side="left"))
+            index = int(cumulative.searchsorted(total, side="left"))
         return index
 
 
@@ -93,7 +94,11 @@ class _Path:
         return bool(self._choose([(1, p), (0, 1.0 - p)]))
 
     def categorical(self, distribution: ArrayLike) -> int:
-        weights = _checked_distribution(distribution)
+        weights = _checked_weights(distribution)
+        total = weights.sum()
+        _check_total(total, distribution)
+        if weights is not distribution:  # of a coarser type: renormalise in float64
+            weights = weights / total
         return self._choose(list(enumerate(weights.tolist())))
 
     def _choose(self, options: list[tuple[int, float]]) -> int:
@@ -167,17 +172,18 @@ def _checked_probability(p: float) -> float:
     return float(p)
 
 
-def _checked_distribution(distribution: ArrayLike) -> NDArray[np.float64]:
-    given = np.asarray(distribution)
-    if given.ndim != 1 or given.size == 0:
+def _checked_weights(distribution: ArrayLike) -> NDArray[np.float64]:
+    weights = np.asarray(distribution, dtype=np.float64)
+    if weights.ndim != 1 or weights.size == 0:
         raise ValueError(
-            f"distribution must have shape (V,) with V >= 1, got shape {given.shape}"
+            f"distribution must have shape (V,) with V >= 1, got shape {weights.shape}"
         )
-    tolerance = _TOLERANCE.get(given.dtype, _COARSE_TOLERANCE)
-    weights = given.astype(np.float64, copy=False)
     if not weights.min() >= 0.0:
         raise ValueError("distribution must have no negative and no NaN entry")
-    total = weights.sum()
-    if not abs(total - 1.0) <= tolerance:
+    return weights
+
+
+def _check_total(total: float, distribution: ArrayLike) -> None:
+    exact = getattr(distribution, "dtype", _DOUBLE) == _DOUBLE
+    if not abs(total - 1.0) <= (1e-6 if exact else 1e-2):
         raise ValueError(f"distribution must sum to 1, got {total}")
-    return weights if tolerance < _COARSE_TOLERANCE else weights / total

@@ -53,7 +53,9 @@ class Sampler:
             raise ValueError(
                 f"top_k must be an integer >= 1 or None, got {self.top_k!r}"
             )
-        if self.top_p is not None and not (_is_number(self.top_p) and 0 < self.top_p <= 1):
+        if self.top_p is not None and not (
+            _is_number(self.top_p) and 0 < self.top_p <= 1
+        ):
             raise ValueError(f"top_p must be in (0, 1] or None, got {self.top_p!r}")
         object.__setattr__(self, "processors", tuple(self.processors))
         for processor in self.processors:
@@ -123,7 +125,7 @@ class Sampler:
             with np.errstate(over="ignore"):  # a tiny temperature: -inf, weight 0
                 weights /= self.temperature
         np.exp(weights, out=weights)
-        weights /= weights.sum(axis=1, keepdims=True)
+        weights *= 1.0 / weights.sum(axis=1, keepdims=True)
         return weights
 
     def _filter(self, probabilities: Floats) -> None:
@@ -157,13 +159,17 @@ class RepetitionPenalty:
 
     def __post_init__(self) -> None:
         if not (_is_number(self.penalty) and 0 < self.penalty < np.inf):
-            raise ValueError(f"penalty must be a finite number > 0, got {self.penalty!r}")
+            raise ValueError(
+                f"penalty must be a finite number > 0, got {self.penalty!r}"
+            )
 
     def __call__(self, logits: Floats, prefix: Sequence[int]) -> Floats:
         seen = np.unique(np.asarray(prefix, dtype=np.int64))
         chosen = logits[seen]
         result = logits.copy()
-        result[seen] = np.where(chosen > 0, chosen / self.penalty, chosen * self.penalty)
+        result[seen] = np.where(
+            chosen > 0, chosen / self.penalty, chosen * self.penalty
+        )
         return result
 
 

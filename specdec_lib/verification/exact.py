@@ -91,7 +91,7 @@ def checked(
             f"tokens, got {p.shape}"
         )
     check_distributions(p, "target_probabilities")
-    tokens = check_tokens(proposal.tokens, p.shape[1], "proposal.tokens")
+    check_tokens(proposal.tokens, p.shape[1], "proposal.tokens")
     if proposal.probabilities is None:
         return p, None
     q = np.asarray(proposal.probabilities, dtype=np.float64)
@@ -101,13 +101,12 @@ def checked(
             f"got {q.shape}"
         )
     check_distributions(q, "proposal.probabilities")
-    drawn = q[np.arange(n), tokens]
-    if not (drawn > 0.0).all():
-        bad = int(np.argmin(drawn > 0.0))
-        raise ValueError(
-            f"proposal.tokens[{bad}] = {tokens[bad]} has probability 0 in "
-            "proposal.probabilities, so it cannot have been drawn from them"
-        )
+    for i, token in enumerate(proposal.tokens):
+        if not q[i, token] > 0.0:
+            raise ValueError(
+                f"proposal.tokens[{i}] = {token} has probability 0 in "
+                "proposal.probabilities, so it cannot have been drawn from them"
+            )
     return p, q
 
 
@@ -117,7 +116,9 @@ def check_distributions(rows: Floats, name: str) -> None:
         return
     if not rows.min() >= 0.0:
         raise ValueError(f"{name} must have no negative and no NaN entry")
-    sums = rows.sum(axis=1)
-    if not (np.abs(sums - 1.0) <= 1e-6).all():
-        worst = sums[np.argmax(np.abs(sums - 1.0))]
-        raise ValueError(f"{name} must have rows that sum to 1, one sums to {worst}")
+    error = np.abs(rows.sum(axis=1) - 1.0)
+    if not error.max() <= 1e-6:
+        raise ValueError(
+            f"{name} must have rows that sum to 1, row {error.argmax()} sums to "
+            f"{rows[error.argmax()].sum()}"
+        )

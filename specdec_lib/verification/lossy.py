@@ -27,7 +27,9 @@ def verify_argmax(
     p, _ = checked(target_probabilities, proposal)
     best = p.argmax(axis=1)
     accepted = 0
-    while accepted < len(proposal.tokens) and proposal.tokens[accepted] == best[accepted]:
+    while (
+        accepted < len(proposal.tokens) and proposal.tokens[accepted] == best[accepted]
+    ):
         accepted += 1
     return Verdict(accepted, int(best[accepted]))
 
