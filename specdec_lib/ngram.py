@@ -1,0 +1,814 @@
+"""N-gram language models: count, smooth, back off.
+
+An m-gram is m tokens in a row. A model of order n predicts a token from at most the
+n - 1 tokens before it, its *context*. Everything here rests on one table per m, from 1
+to n, whose rows are the different m-grams of the text, sorted by context, then token:
+
+    token[i]    last token of m-gram i
+    count[i]    how often m-gram i was seen
+    start[j]    the m-grams whose context is row j of the table for m - 1 are the rows
+                start[j] .. start[j + 1] - 1, in order of their last tokens
+    suffix[i]   row, in the table for m - 1, of m-gram i without its first token
+
+So a context is a pair (m, row). Its continuations are one slice, a longer context is
+found by a binary search in that slice, and a shorter one by one step along ``suffix``.
+The table for m = 1 has a row for every token of the vocabulary, seen or not, so that
+there row and token are the same number.
+
+A smoothing turns the counts of one context into weights and one back-off weight:
+
+    p(t | context) = weight(t) + backoff * p(t | shorter context)
+
+down to the empty context, whose shorter neighbour is the uniform distribution.
+(Stupid backoff uses the second term only where the first is missing.)
+
+Sequences. Each sequence given to ``fit`` begins with one ``bos_id``, put there if it is
+missing, and ends with one ``eos_id``, put there if it is missing; where an id is None
+nothing is put. ``bos_id`` is context only: it is never predicted, its probability is 0.
+Inside a sequence it begins a new one: no context reaches back over it. Without a
+``bos_id`` the beginning is still a context of its own, but one that nobody can ask for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .models import check_rewind, check_tokens
+
+Ints = NDArray[np.integer]
+Floats = NDArray[np.float64]
+
+MAX_ORDER = 8
+SMOOTHINGS = ("add-k", "jelinek-mercer", "kneser-ney", "stupid-backoff")
+FORMAT, VERSION = "specdec n-gram model", 1
+
+
+# ---- settings
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a model was asked to be; checked when made. See ``NGramModel.fit``."""
+
+    order: int
+    vocab_size: int
+    smoothing: str = "kneser-ney"
+    bos_id: int | None = None
+    eos_id: int | None = None
+    add_k: float = 1.0
+    interpolation: float | tuple[float, ...] = 0.75
+    backoff: float = 0.4
+    discounts: tuple[tuple[float, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        _check_int("order", self.order, 1, MAX_ORDER)
+        _check_int("vocab_size", self.vocab_size, 1, 2**31 - 1)
+        for name in ("bos_id", "eos_id"):
+            if getattr(self, name) is not None:
+                _check_int(name, getattr(self, name), 0, self.vocab_size - 1)
+        if self.bos_id is not None and self.bos_id == self.eos_id:
+            raise ValueError(f"bos_id and eos_id must differ, both are {self.bos_id}")
+        if self.bos_id is not None and self.vocab_size == 1:
+            raise ValueError("vocab_size must be 2 or more beside bos_id, got 1")
+        if self.smoothing not in SMOOTHINGS:
+            raise ValueError(
+                f"smoothing must be one of {', '.join(SMOOTHINGS)}; "
+                f"got {self.smoothing!r}"
+            )
+        if not 0 < self.add_k < np.inf:
+            raise ValueError(f"add_k must be above 0, got {self.add_k}")
+        if not 0 < self.backoff <= 1:
+            raise ValueError(f"backoff must be in (0, 1], got {self.backoff}")
+        mix = np.asarray(self.interpolation, dtype=float)
+        if mix.shape not in ((), (self.order,)) or not ((mix >= 0) & (mix < 1)).all():
+            raise ValueError(
+                "interpolation must be one number in [0, 1), or one for each of the "
+                f"{self.order} orders; got {self.interpolation}"
+            )
+        if self.discounts is not None:
+            given = np.asarray(self.discounts, dtype=float)
+            fits = given.shape == (self.order, 3)
+            if not fits or not ((given >= 0) & (given <= [1, 2, 3])).all():
+                raise ValueError(
+                    f"discounts must be {self.order} triples (D1, D2, D3+), "
+                    f"0 <= Di <= i; got {self.discounts}"
+                )
+
+
+def _check_int(name: str, value: Any, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be inside {low} .. {high}, got {value}")
+
+
+def _plain(value: Any) -> Any:
+    """Arrays, lists and NumPy scalars as nested tuples of Python numbers."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
+
+
+# ---- counting
+
+
+class Table(NamedTuple):
+    """All m-grams of one m; the module's docstring says how they are laid out."""
+
+    token: Ints
+    count: Ints
+    start: Ints
+    suffix: Ints
+
+
+def _narrow(values: Ints, largest: int | None = None) -> Ints:
+    """``values``, none negative, in the narrowest type that holds them."""
+    if largest is None:
+        largest = int(values.max()) if values.size else 0
+    dtype = np.min_scalar_type(largest)
+    return values.astype(np.int64 if dtype == np.uint64 else dtype)
+
+
+def _group(key: Ints, key_bits: int) -> tuple[Ints, Ints, Ints]:
+    """Bring equal keys together: (order, distinct keys, where each begins in order).
+
+    Key and position share one 64-bit number where both fit: sorting numbers is several
+    times faster than sorting positions by key.
+    """
+    position_bits = max(len(key) - 1, 0).bit_length()
+    if key_bits + position_bits <= 63:
+        packed = (key << position_bits) | np.arange(len(key))
+        packed.sort()
+        order = packed & ((1 << position_bits) - 1)
+        key = packed >> position_bits
+    else:
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+    begins = np.ones(len(key), dtype=bool)
+    np.not_equal(key[1:], key[:-1], out=begins[1:])
+    first = np.flatnonzero(begins)
+    return order, key[first], first
+
+
+def _tabulate(
+    context: Ints, token: Ints, suffix: Ints, count: Ints | None, sizes: tuple[int, int]
+) -> tuple[Table, Ints]:
+    """The table of m-grams given as (context row, token) pairs, and each pair's row.
+
+    ``count`` says how often each pair counts, None: once. ``sizes``: number of
+    contexts, number of tokens.
+    """
+    contexts, tokens = sizes
+    token_bits = (tokens - 1).bit_length()
+    key_bits = token_bits + (contexts - 1).bit_length()
+    order, key, first = _group((context << token_bits) | token, key_bits)
+    if count is None:
+        count = np.diff(first, append=len(order))
+    elif len(first):
+        count = np.add.reduceat(count[order], first)
+    per_context = np.bincount(key >> token_bits, minlength=contexts)
+    table = Table(
+        token=_narrow(key & ((1 << token_bits) - 1), tokens - 1),
+        count=_narrow(count),
+        start=_narrow(np.concatenate(([0], np.cumsum(per_context)))),
+        suffix=_narrow(suffix[order[first]]),
+    )
+    rows = np.empty(len(order), dtype=np.int64)
+    rows[order] = np.repeat(np.arange(len(first)), np.diff(first, append=len(order)))
+    return table, rows
+
+
+def _unigrams(count: Ints) -> Table:
+    tokens = len(count)
+    everything = np.array([0, tokens])
+    nothing = np.zeros(tokens, dtype=np.uint8)
+    return Table(_narrow(np.arange(tokens)), _narrow(count), everything, nothing)
+
+
+def _count(text: Ints, boundary: int, order: int, tokens: int) -> list[Table]:
+    """Tables for m = 1 .. order. ``text`` begins with ``boundary``."""
+    position = np.arange(len(text))
+    begins = text == boundary
+    age = position - np.maximum.accumulate(np.where(begins, position, 0))
+    tables = [_unigrams(np.bincount(text[~begins], minlength=tokens))]
+    rows, ends = text, position
+    for m in range(2, order + 1):
+        # rows[i]: row of the (m - 1)-gram that ends at position i
+        ends = ends[age[ends] >= m - 1]
+        table, found = _tabulate(
+            rows[ends - 1],
+            text[ends],
+            rows[ends],
+            None,
+            (len(tables[-1].token), tokens),
+        )
+        tables.append(table)
+        rows = np.empty_like(text)
+        rows[ends] = found
+    return tables
+
+
+def _merge(left: list[Table], right: list[Table]) -> list[Table]:
+    """Tables of two texts taken together."""
+    tokens = len(left[0].token)
+    merged = [_unigrams(left[0].count.astype(np.int64) + right[0].count)]
+    new_rows = [np.arange(tokens), np.arange(tokens)]
+    for pair in zip(left[1:], right[1:], strict=True):
+        context, suffix = [], []
+        for table, new_row in zip(pair, new_rows, strict=True):
+            context.append(np.repeat(new_row, np.diff(table.start.astype(np.int64))))
+            suffix.append(new_row[table.suffix])
+        merged_table, rows = _tabulate(
+            np.concatenate(context),
+            np.concatenate([table.token.astype(np.int64) for table in pair]),
+            np.concatenate(suffix),
+            np.concatenate([table.count.astype(np.int64) for table in pair]),
+            (len(merged[-1].token), tokens),
+        )
+        merged.append(merged_table)
+        new_rows = [rows[: len(pair[0].token)], rows[len(pair[0].token) :]]
+    return merged
+
+
+def _join(sequences: Iterable[ArrayLike], settings: Settings) -> Ints:
+    """One text of all sequences, each between its boundary and its ``eos_id``."""
+    bodies = []
+    for i, sequence in enumerate(sequences):
+        body = np.asarray(sequence)
+        if body.ndim != 1 or body.size == 0 or body.dtype.kind not in "iu":
+            check_tokens(body, settings.vocab_size, f"sequences[{i}]")
+            raise ValueError(f"sequences[{i}] must hold at least one token, got none")
+        bodies.append(body.astype(np.int64, copy=False))
+    if not bodies:
+        raise ValueError("sequences must hold at least one sequence, got none")
+    text = check_tokens(np.concatenate(bodies), settings.vocab_size, "sequences")
+    ends = np.cumsum([len(body) for body in bodies])
+    starts = np.concatenate(([0], ends[:-1]))
+    boundary = _boundary(settings)
+    at = starts[text[starts] != boundary]
+    put = np.full(len(at), boundary)
+    if settings.eos_id is not None:
+        closing = ends[text[ends - 1] != settings.eos_id]
+        at = np.concatenate((closing, at))
+        put = np.concatenate((np.full(len(closing), settings.eos_id), put))
+    text = np.insert(text, at, put)
+    if (text == boundary).all():
+        raise ValueError("sequences must hold a token besides bos_id, got none")
+    return text
+
+
+def _boundary(settings: Settings) -> int:
+    """What begins a sequence: ``bos_id``, or else an id just outside the vocabulary."""
+    return settings.vocab_size if settings.bos_id is None else settings.bos_id
+
+
+# ---- Kneser-Ney
+
+
+def _continuation_counts(tables: list[Table]) -> list[Ints]:
+    """For each m-gram below the highest order: how many different tokens precede it.
+
+    An m-gram that begins a sequence has none before it and keeps its count, as in
+    KenLM; so do the m-grams of the highest order.
+    """
+    adjusted = []
+    for table, longer in zip(tables, tables[1:], strict=False):
+        before = np.bincount(longer.suffix, minlength=len(table.token))
+        adjusted.append(_narrow(np.where(before == 0, table.count, before)))
+    return [*adjusted, tables[-1].count]
+
+
+def _estimate_discounts(count: Ints) -> list[float]:
+    """D1, D2, D3+ from the counts of counts (Chen and Goodman 1999, eq. 26).
+
+    Where the text is too small to give them: 0.5, 1, 1.5, as KenLM's fall-back.
+    """
+    n = np.bincount(np.minimum(count, 5), minlength=6).astype(float)
+    if not n[1:5].all():
+        return [0.5, 1.0, 1.5]
+    y = n[1] / (n[1] + 2 * n[2])
+    estimate = [i - (i + 1) * y * n[i + 1] / n[i] for i in (1, 2, 3)]
+    inside = all(0 <= d <= i for i, d in enumerate(estimate, 1))
+    return estimate if inside else [0.5, 1.0, 1.5]
+
+
+# ---- the model
+
+
+class Node(NamedTuple):
+    """A context in the tables: ``row`` of table ``m``; (0, 0) is the empty context.
+
+    ``wanted`` is the length of the context that was asked for, ``m`` that of its
+    longest ending that the text has.
+    """
+
+    m: int
+    row: int
+    wanted: int
+
+
+ROOT = Node(0, 0, 0)
+
+
+class NGramModel:
+    """An n-gram language model; made by ``fit`` or ``load``, never changed after.
+
+    It is a ``LanguageModel``: ``vocab_size``, ``bos_id``, ``eos_id``,
+    ``context_window`` (None) and ``start()``.
+
+    >>> model = NGramModel.fit([[0, 1, 0, 1, 2]], order=2, vocab_size=3,
+    ...                        smoothing="add-k", add_k=1.0)
+    >>> model.probabilities([0])                    # (0 + 1, 2 + 1, 0 + 1) / (2 + 3)
+    array([0.2, 0.6, 0.2])
+    """
+
+    context_window: int | None = None
+
+    def __init__(self, tables: list[Table], settings: Settings) -> None:
+        """For ``fit``, ``load`` and their kind: tables of at least ``order`` levels."""
+        self.settings = settings
+        self.order = settings.order
+        self.vocab_size = settings.vocab_size
+        self.bos_id = settings.bos_id
+        self.eos_id = settings.eos_id
+        self._tables = tables[: settings.order]
+        self._counts = [table.count for table in self._tables]
+        if settings.smoothing == "kneser-ney":
+            self._counts = _continuation_counts(self._tables)
+            given = settings.discounts
+            per_order = given or [_estimate_discounts(c) for c in self._counts]
+            self._discounts = [np.array([0.0, *triple]) for triple in per_order]
+        self._interpolation = np.broadcast_to(settings.interpolation, settings.order)
+        self._predictable = settings.vocab_size - (settings.bos_id is not None)
+        self._uniform = np.full(settings.vocab_size, 1 / self._predictable)
+        if settings.bos_id is not None:
+            self._uniform[settings.bos_id] = 0.0
+        self._unigram = self._after_nothing()
+        self._best = [np.full(1, -1)]
+        self._best += [
+            np.full(len(table.token), -1, dtype=np.int32) for table in self._tables[:-1]
+        ]
+
+    @classmethod
+    def fit(
+        cls,
+        sequences: Iterable[ArrayLike],
+        *,
+        order: int,
+        vocab_size: int,
+        smoothing: str = "kneser-ney",
+        bos_id: int | None = None,
+        eos_id: int | None = None,
+        add_k: float = 1.0,
+        interpolation: float | Sequence[float] = 0.75,
+        backoff: float = 0.4,
+        discounts: ArrayLike | None = None,
+    ) -> NGramModel:
+        """Count ``sequences``, each a one-dimensional array of tokens.
+
+        ``order`` is 1 to 8. ``smoothing`` is one of
+
+        - "add-k": (count + ``add_k``) / (total + ``add_k`` V), of the whole context
+          only (Lidstone 1920; V does not count ``bos_id``);
+        - "jelinek-mercer": ``interpolation`` of the relative frequency, the rest of
+          the shorter context (Jelinek and Mercer 1980); one number in [0, 1), or one
+          for each order from 1 up;
+        - "kneser-ney": interpolated, with the three modified discounts for each order
+          (Chen and Goodman 1999). ``discounts``, shape (order, 3), order 1 first,
+          replaces those estimated from the text. With D1 = 0 for order 1, tokens
+          never seen get probability 0; otherwise every token gets more;
+        - "stupid-backoff": the relative frequency, or, where there is none,
+          ``backoff`` times the score of the shorter context (Brants et al. 2007).
+          These ``scores`` do not sum to 1; ``probabilities`` divides by their sum.
+
+        Raises TypeError or ValueError on bad arguments, on no sequences and on an
+        empty sequence.
+        """
+        if discounts is not None:
+            discounts = np.asarray(discounts, dtype=float)
+        given = (order, vocab_size, smoothing, bos_id, eos_id)
+        settings = Settings(
+            *map(_plain, (*given, add_k, interpolation, backoff, discounts))
+        )
+        return cls(cls._count_sequences(sequences, settings), settings)
+
+    @staticmethod
+    def _count_sequences(
+        sequences: Iterable[ArrayLike], settings: Settings
+    ) -> list[Table]:
+        boundary = _boundary(settings)
+        tokens = max(settings.vocab_size, boundary + 1)
+        return _count(_join(sequences, settings), boundary, settings.order, tokens)
+
+    def extend(self, sequences: Iterable[ArrayLike]) -> NGramModel:
+        """A new model of this one's text and ``sequences`` together.
+
+        Equal to fitting all of it at once. The old model stays as it was.
+        """
+        more = self._count_sequences(sequences, self.settings)
+        return NGramModel(_merge(self._tables, more), self.settings)
+
+    def with_settings(self, **changes: Any) -> NGramModel:
+        """The same counts with another smoothing, its parameters or a lower order.
+
+        Equal to fitting the same text with those arguments, without counting again.
+        Keywords as in ``fit``, except those that change what is counted.
+        """
+        fixed = {"vocab_size", "bos_id", "eos_id"} & set(changes)
+        if fixed:
+            raise ValueError(f"{', '.join(sorted(fixed))} can only be chosen in fit")
+        settings = replace(self.settings, **{k: _plain(v) for k, v in changes.items()})
+        if settings.order > self.order:
+            raise ValueError(
+                f"order must be inside 1 .. {self.order}, got {settings.order}"
+            )
+        return NGramModel(self._tables, settings)
+
+    # -- counts
+
+    def count(self, ngram: Sequence[int]) -> int:
+        """How often ``ngram``, 1 to ``order`` tokens, was seen.
+
+        ``bos_id`` may stand first in it; alone it is never predicted: 0.
+        """
+        tokens = check_tokens(ngram, self.vocab_size, "ngram").tolist()
+        if not 1 <= len(tokens) <= self.order:
+            raise ValueError(
+                f"ngram must have 1 to {self.order} tokens, got {len(tokens)}"
+            )
+        row = self._find(tokens)
+        return 0 if row is None else int(self._tables[len(tokens) - 1].count[row])
+
+    def context_count(self, context: Sequence[int]) -> int:
+        """How often a token was seen after ``context``, 0 to ``order`` - 1 tokens."""
+        return int(self.continuations(context)[1].sum())
+
+    def continuations(self, context: Sequence[int]) -> tuple[Ints, Ints]:
+        """The tokens seen after ``context`` in ascending order, and their counts."""
+        tokens = check_tokens(context, self.vocab_size, "context").tolist()
+        if len(tokens) >= self.order:
+            raise ValueError(
+                f"context must have 0 to {self.order - 1} tokens, got {len(tokens)}"
+            )
+        row = self._find(tokens)
+        if row is None:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        table = self._tables[len(tokens)]
+        rows = slice(table.start[row], table.start[row + 1])
+        seen = table.count[rows] > 0
+        found = table.token[rows][seen], table.count[rows][seen]
+        return found[0].astype(np.int64), found[1].astype(np.int64)
+
+    def size(self, m: int) -> int:
+        """How many different ``m``-grams were seen, 1 <= m <= ``order``."""
+        _check_int("m", m, 1, self.order)
+        return int(np.count_nonzero(self._tables[m - 1].count))
+
+    @property
+    def discounts(self) -> Floats:
+        """(order, 3) discounts D1, D2, D3+ of Kneser-Ney, order 1 first."""
+        if self.settings.smoothing != "kneser-ney":
+            raise ValueError(
+                f"smoothing must be kneser-ney, is {self.settings.smoothing}"
+            )
+        return np.stack(self._discounts)[:, 1:]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays that the model holds."""
+        arrays = [array for table in self._tables for array in table]
+        arrays += [self._unigram, self._uniform, *self._best]
+        if self.settings.smoothing == "kneser-ney":
+            arrays += self._counts[:-1]
+        return sum(array.nbytes for array in arrays)
+
+    # -- from a context to its node
+
+    def _child(self, m: int, row: int, token: int) -> int | None:
+        """Row in table m + 1 of context (m, row) followed by ``token``."""
+        if m == 0:
+            return token
+        table = self._tables[m]
+        first, last = table.start[row], table.start[row + 1]
+        among = table.token[first:last]
+        at = int(among.searchsorted(among.dtype.type(token)))
+        found = at < len(among) and among[at] == token
+        return int(first) + at if found else None
+
+    def _find(self, tokens: list[int]) -> int | None:
+        """Row of the m-gram ``tokens`` in table m."""
+        row: int | None = 0
+        for m, token in enumerate(tokens):
+            row = self._child(m, row, token)
+            if row is None:
+                break
+        return row
+
+    def _shorter(self, m: int, row: int) -> tuple[int, int]:
+        return m - 1, int(self._tables[m - 1].suffix[row])
+
+    def _step(self, node: Node, token: int) -> Node:
+        """The context ``node`` after one more token."""
+        longest = self.order - 1
+        if longest == 0:
+            return ROOT
+        if token == self.bos_id:
+            return Node(1, token, 1)
+        wanted = min(node.wanted + 1, longest)
+        m, row = node.m, node.row
+        if m == longest:
+            m, row = self._shorter(m, row)
+        while (child := self._child(m, row, token)) is None:
+            m, row = self._shorter(m, row)
+        return Node(m + 1, child, wanted)
+
+    def _node(self, context: ArrayLike) -> Node:
+        tokens = check_tokens(context, self.vocab_size, "context")
+        node = ROOT
+        for token in tokens[max(0, len(tokens) - self.order + 1) :].tolist():
+            node = self._step(node, token)
+        return node
+
+    # -- from a node to probabilities
+
+    def _weights(self, m: int, count: Ints) -> tuple[Floats, float]:
+        """Weights of a context's continuations, and its back-off weight.
+
+        ``count`` are the continuations' counts, of (m + 1)-grams, at least one.
+        """
+        total = int(count.sum())
+        smoothing = self.settings.smoothing
+        if smoothing == "kneser-ney":
+            discount = self._discounts[m][np.minimum(count, 3)]
+            return (count - discount) / total, float(discount.sum()) / total
+        if smoothing == "jelinek-mercer":
+            mix = float(self._interpolation[m])
+            return mix * (count / total), 1 - mix
+        if smoothing == "add-k":
+            added = self.settings.add_k * self._predictable
+            return count / (total + added), added / (total + added)
+        return count / total, self.settings.backoff
+
+    def _after_nothing(self) -> Floats:
+        """Scores after the empty context."""
+        count = self._counts[0][: self.vocab_size]
+        weight, backoff = self._weights(0, count)
+        rest = backoff * self._uniform
+        if self.settings.smoothing == "stupid-backoff":
+            return np.where(count > 0, weight, rest)
+        return weight + rest
+
+    def _chain(self, node: Node) -> list[tuple[int, int]]:
+        """The contexts whose counts are mixed, shortest first, the empty one left out.
+
+        Add-k asks the whole context alone.
+        """
+        m, row = node.m, node.row
+        if self.settings.smoothing == "add-k":
+            return [(m, row)] if m == node.wanted and m > 0 else []
+        chain = []
+        while m > 0:
+            chain.append((m, row))
+            m, row = self._shorter(m, row)
+        return chain[::-1]
+
+    def _scores(self, node: Node) -> Floats:
+        smoothing = self.settings.smoothing
+        mixed = smoothing != "add-k" or node.wanted == 0
+        scores = (self._unigram if mixed else self._uniform).copy()
+        for m, row in self._chain(node):
+            table = self._tables[m]
+            rows = slice(table.start[row], table.start[row + 1])
+            if rows.start == rows.stop:
+                if smoothing == "stupid-backoff":
+                    scores *= self.settings.backoff
+                continue
+            weight, backoff = self._weights(m, self._counts[m][rows])
+            scores *= backoff
+            if smoothing == "stupid-backoff":
+                scores[table.token[rows]] = weight
+            else:
+                scores[table.token[rows]] += weight
+        if smoothing == "stupid-backoff":
+            scores *= self.settings.backoff ** (node.wanted - node.m)
+        return scores
+
+    def _distribution(self, node: Node) -> Floats:
+        scores = self._scores(node)
+        if self.settings.smoothing == "stupid-backoff":
+            scores /= scores.sum()
+        return scores
+
+    def _probability(self, node: Node, token: int) -> float:
+        """One entry of ``_distribution``, without the others where that is possible."""
+        smoothing = self.settings.smoothing
+        if smoothing == "stupid-backoff":
+            return float(self._distribution(node)[token])
+        mixed = smoothing != "add-k" or node.wanted == 0
+        p = float((self._unigram if mixed else self._uniform)[token])
+        for m, row in self._chain(node):
+            table = self._tables[m]
+            first, last = int(table.start[row]), int(table.start[row + 1])
+            if first < last:
+                weight, backoff = self._weights(m, self._counts[m][first:last])
+                child = self._child(m, row, token)
+                p = backoff * p + (0.0 if child is None else weight[child - first])
+        return float(p)
+
+    def _greedy(self, node: Node) -> int:
+        """The best token; kept, in one number per context, once it was worked out."""
+        if self.settings.smoothing == "add-k" and node.m < node.wanted:
+            return int(self._uniform.argmax())
+        best = int(self._best[node.m][node.row])
+        if best < 0:
+            best = int(self._distribution(node).argmax())
+            self._best[node.m][node.row] = best
+        return best
+
+    def probabilities(self, context: ArrayLike = ()) -> Floats:
+        """(V,) probabilities of the token after ``context``; they sum to 1."""
+        return self._distribution(self._node(context))
+
+    def scores(self, context: ArrayLike = ()) -> Floats:
+        """(V,) what the smoothing's formula gives.
+
+        For stupid backoff these are not a distribution; otherwise ``probabilities``.
+        """
+        return self._scores(self._node(context))
+
+    def log_prob(self, token: int, context: ArrayLike = ()) -> float:
+        """Natural logarithm of the probability of ``token`` after ``context``."""
+        _check_int("token", token, 0, self.vocab_size - 1)
+        with np.errstate(divide="ignore"):
+            return float(np.log(self._probability(self._node(context), token)))
+
+    def greedy(self, context: ArrayLike = ()) -> int:
+        """The most probable token after ``context``, the lowest id on ties."""
+        return self._greedy(self._node(context))
+
+    def perplexity(self, tokens: ArrayLike) -> float:
+        """exp of the mean of -log p over one sequence, treated as ``fit`` treats it.
+
+        So with an ``eos_id`` its end is predicted too. ValueError if it is empty.
+        """
+        text = _join([tokens], self.settings)
+        node, logs = ROOT, []
+        for token in text.tolist():
+            if token != _boundary(self.settings):
+                logs.append(self._probability(node, token))
+                node = self._step(node, token)
+            else:
+                node = ROOT if self.bos_id is None else self._step(node, token)
+        with np.errstate(divide="ignore"):
+            return float(np.exp(-np.mean(np.log(logs))))
+
+    def start(self) -> NGramState:
+        """A new, empty sequence."""
+        return NGramState(self)
+
+    # -- files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to ``path``, whole or not at all, as an ``.npz`` archive.
+
+        Nothing is added to the name. Settings are JSON, the rest arrays of integers.
+        """
+        arrays = {"count_1": self._tables[0].count}
+        for m, table in enumerate(self._tables[1:], 2):
+            arrays |= {f"{name}_{m}": a for name, a in table._asdict().items()}
+        target = Path(path)
+        draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            with open(draft, "wb") as file:
+                np.savez(
+                    file,
+                    allow_pickle=False,
+                    format=np.array(FORMAT),
+                    version=np.array(VERSION),
+                    settings=np.array(json.dumps(asdict(self.settings))),
+                    **arrays,
+                )
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, target)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> NGramModel:
+        """Read what ``save`` wrote; ValueError for anything else. Never unpickles."""
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                content = {name: archive[name] for name in archive.files}
+            form, version = str(content["format"]), int(content["version"])
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # many kinds, by where the file breaks
+            raise ValueError(f"{path} is not a saved n-gram model: {error}") from error
+        if form != FORMAT or version != VERSION:
+            raise ValueError(
+                f"{path} must be a {FORMAT} of version {VERSION}, "
+                f"got {form!r} of version {version}"
+            )
+        try:
+            settings = _read_settings(str(content["settings"]))
+            return cls(_read_tables(content, settings), settings)
+        except (KeyError, ValueError, TypeError) as error:
+            raise ValueError(f"{path} is a broken n-gram model: {error}") from error
+
+
+def _read_settings(text: str) -> Settings:
+    return Settings(**{name: _plain(value) for name, value in json.loads(text).items()})
+
+
+def _read_tables(content: dict[str, Any], settings: Settings) -> list[Table]:
+    """The tables of a file, checked so that no later look-up can leave them."""
+    tokens = max(settings.vocab_size, _boundary(settings) + 1)
+    for name, array in content.items():
+        if name not in ("format", "version", "settings"):
+            if array.ndim != 1 or array.dtype.kind not in "iu":
+                raise ValueError(f"{name} must be a row of integers")
+            if array.size and int(array.min()) < 0:
+                raise ValueError(f"{name} must not be negative")
+    if len(content["count_1"]) != tokens or not content["count_1"].any():
+        raise ValueError("count_1 must have one count for each token")
+    tables = [_unigrams(content["count_1"])]
+    for m in range(2, settings.order + 1):
+        table = Table(*(content[f"{name}_{m}"] for name in Table._fields))
+        contexts, size = len(tables[-1].token), len(table.token)
+        steps = np.diff(table.start.astype(np.int64))
+        if len(steps) != contexts or table.start[0] != 0 or table.start[-1] != size:
+            raise ValueError(
+                f"start_{m} must divide the {m}-grams among their contexts"
+            )
+        if (steps < 0).any() or len(table.count) != size or len(table.suffix) != size:
+            raise ValueError(f"arrays of the {m}-grams must agree in length")
+        if size:
+            key = np.repeat(np.arange(contexts), steps) * tokens + table.token
+            if int(table.token.max()) >= tokens or (np.diff(key) <= 0).any():
+                raise ValueError(f"token_{m} must ascend inside each context")
+            if int(table.suffix.max()) >= contexts or not table.count.all():
+                raise ValueError(f"suffix_{m} and count_{m} must point at real m-grams")
+        tables.append(table)
+    return tables
+
+
+# ---- a sequence being read
+
+
+class NGramState:
+    """One sequence read by a model; see ``models.State``.
+
+    Holds one small record per token, so a rewind is a cut. Besides the contract's
+    names it has three that spare a draft the logits it does not need.
+    """
+
+    def __init__(self, model: NGramModel) -> None:
+        self._model = model
+        self._nodes = [ROOT]
+
+    @property
+    def length(self) -> int:
+        """Number of tokens read."""
+        return len(self._nodes) - 1
+
+    def extend(self, tokens: Sequence[int]) -> Floats:
+        """Read ``tokens``; (len(tokens), V) log probabilities, row i after tokens[i].
+
+        Minus infinity for what has probability 0.
+        """
+        self.advance(tokens)
+        read = self._nodes[len(self._nodes) - len(tokens) :]
+        logits = np.empty((len(read), self._model.vocab_size))
+        for i, node in enumerate(read):
+            logits[i] = self._model._distribution(node)
+        with np.errstate(divide="ignore"):
+            return np.log(logits, out=logits)
+
+    def rewind(self, length: int) -> None:
+        """Keep the first ``length`` tokens; ValueError outside 0 .. ``self.length``."""
+        del self._nodes[check_rewind(length, self.length) + 1 :]
+
+    def advance(self, tokens: Sequence[int]) -> None:
+        """Read ``tokens`` without working out logits."""
+        node = self._nodes[-1]
+        for token in check_tokens(tokens, self._model.vocab_size).tolist():
+            node = self._model._step(node, token)
+            self._nodes.append(node)
+
+    def probabilities(self) -> Floats:
+        """(V,) probabilities of the next token."""
+        return self._model._distribution(self._nodes[-1])
+
+    def greedy(self) -> int:
+        """The most probable next token, the lowest id on ties."""
+        return self._model._greedy(self._nodes[-1])
