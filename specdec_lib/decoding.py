@@ -19,7 +19,7 @@ from .drafts import Draft, Proposal
 from .metrics import Metrics, Round
 from .models import LanguageModel, check_tokens
 from .randomness import RandomSource, SeededRandom
-from .sampling import Sampler
+from .sampling import DEFAULT_SAMPLER, Sampler
 from .verification import Verdict, Verify, verify_tokens
 
 
@@ -66,7 +66,7 @@ def generate(
     k: int | DraftLength = 4,
     max_new_tokens: int,
     min_new_tokens: int = 0,
-    sampler: Sampler = Sampler(),
+    sampler: Sampler = DEFAULT_SAMPLER,
     verify: Verify = verify_tokens,
     stop_ids: Sequence[int] = (),
     seed: int | None = None,
@@ -127,7 +127,7 @@ def stream(
     k: int | DraftLength = 4,
     max_new_tokens: int,
     min_new_tokens: int = 0,
-    sampler: Sampler = Sampler(),
+    sampler: Sampler = DEFAULT_SAMPLER,
     verify: Verify = verify_tokens,
     stop_ids: Sequence[int] = (),
     seed: int | None = None,
@@ -139,16 +139,16 @@ def stream(
     token may be added.
     """
     vocab_size = target.vocab_size
-    prompt = check_tokens(prompt, vocab_size, "prompt").tolist()
-    if not prompt:
+    start: list[int] = check_tokens(prompt, vocab_size, "prompt").tolist()
+    if not start:
         if target.bos_id is None:
             raise ValueError("prompt must not be empty: the target has no bos_id")
-        prompt = [target.bos_id]
+        start = [target.bos_id]
     window = target.context_window
-    if window is not None and len(prompt) > window:
+    if window is not None and len(start) > window:
         raise ValueError(
             f"prompt must fit the target's context window of {window}, "
-            f"got {len(prompt)} tokens"
+            f"got {len(start)} tokens"
         )
     _check_count("max_new_tokens", max_new_tokens)
     _check_count("min_new_tokens", min_new_tokens)
@@ -174,11 +174,11 @@ def stream(
         rng = SeededRandom(seed)
     elif seed is not None:
         raise ValueError("give seed or rng, not both")
-    limit = len(prompt) + max_new_tokens
+    limit = len(start) + max_new_tokens
     if window is not None:
         limit = min(limit, window)
-    reason = "length" if limit == len(prompt) + max_new_tokens else "context"
-    loop = _Loop(target, prompt, draft, sampler, verify, stops, min_new_tokens, rng)
+    reason = "length" if limit == len(start) + max_new_tokens else "context"
+    loop = _Loop(target, start, draft, sampler, verify, stops, min_new_tokens, rng)
     return loop.run(k, limit, reason)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .models import LanguageModel, check_tokens
 from .randomness import RandomSource
-from .sampling import Sampler
+from .sampling import DEFAULT_SAMPLER, Sampler
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class ModelDraft:
     """
 
     model: LanguageModel
-    sampler: Sampler = Sampler()
+    sampler: Sampler = DEFAULT_SAMPLER
 
     @property
     def vocab_size(self) -> int:

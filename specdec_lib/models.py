@@ -69,10 +69,9 @@ def check_tokens(
         return np.zeros(0, dtype=np.int64)
     if given.dtype.kind not in "iu":
         raise TypeError(f"{name} must be integers, got {given.dtype}")
-    few = (
-        given.tolist() if given.size < 32 else (given.min(), given.max())
-    )  # Python is faster on a few
-    if min(few) < 0 or max(few) >= vocab_size:
+    # A handful of tokens, as in every round of decoding, is faster in plain Python.
+    ends = given.tolist() if given.size < 32 else (given.min(), given.max())
+    if min(ends) < 0 or max(ends) >= vocab_size:
         bad = given[(given < 0) | (given >= vocab_size)][0]
         raise ValueError(f"{name} must be inside 0 .. {vocab_size - 1}, got {bad}")
     return given.astype(np.int64, copy=False)

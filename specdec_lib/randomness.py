@@ -81,7 +81,7 @@ class SeededRandom:
 
 
 class _Path:
-    """A source that replays a list of choices, then takes the first choice each time."""
+    """A source that replays choices, then takes the first choice each time."""
 
     def __init__(self, choices: list[int]) -> None:
         self._replay = choices
@@ -107,8 +107,8 @@ class _Path:
         choice = self._replay[depth] if depth < len(self._replay) else 0
         if choice >= len(possible):
             raise RuntimeError(
-                "run is not deterministic: with the same random outcomes it asked for a "
-                "different random choice; keep no state between calls of run"
+                "run is not deterministic: with the same random outcomes it asked for "
+                "another random choice; keep no state between calls of run"
             )
         self.taken.append(choice)
         self.options.append(possible)

@@ -16,6 +16,15 @@ Floats = NDArray[np.float64]
 Processor = Callable[[Floats, Sequence[int]], Floats]
 
 
+def _is_number(value: object) -> bool:
+    kinds = (int, float, np.integer, np.floating)
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True)
 class Sampler:
     """Turns logits into probabilities.
@@ -147,6 +156,9 @@ class Sampler:
             probabilities /= probabilities.sum()
 
 
+DEFAULT_SAMPLER = Sampler()
+
+
 @dataclass(frozen=True)
 class RepetitionPenalty:
     """Processor that makes tokens of the prefix less likely (Keskar et al. 2019).
@@ -199,12 +211,3 @@ class LogitBias:
                 )
             result[token] += bias
         return result
-
-
-def _is_number(value: object) -> bool:
-    kinds = (int, float, np.integer, np.floating)
-    return isinstance(value, kinds) and not isinstance(value, bool)
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

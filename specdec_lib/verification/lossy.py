@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from ..drafts import Draft, ModelDraft, Proposal, Session
+from ..drafts import ModelDraft, Proposal, Session
 from ..randomness import RandomSource
-from .exact import Floats, Verdict, Verify, checked, one_hot
+from .exact import Floats, Verdict, Verify, checked
 
 
 def verify_argmax(
@@ -131,21 +132,10 @@ class _TakeTheBest:
     def bernoulli(self, p: float) -> bool:
         return p >= 0.5
 
-    def categorical(self, distribution: Floats) -> int:
+    def categorical(self, distribution: ArrayLike) -> int:
         return int(np.argmax(distribution))
 
 
 def _check_threshold(name: str, value: float) -> None:
     if not (np.isfinite(value) and value >= 0.0):
         raise ValueError(f"{name} must be a finite number >= 0, got {value}")
-
-
-__all__ = [
-    "Draft",
-    "SoftGreedyDraft",
-    "logit_ratio",
-    "one_hot",
-    "probability_threshold",
-    "ratio_threshold",
-    "verify_argmax",
-]
