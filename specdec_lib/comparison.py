@@ -1,0 +1,167 @@
+"""Plain and speculative decoding side by side, timed fairly.
+
+A speedup says little alone. It depends on what one call for k + 1 tokens costs beside a
+call for one, and on what a guess costs; so these are measured in the same run, and the
+speedup that they predict stands beside the one that was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+from . import theory
+from .decoding import Generation, stream
+from .drafts import Draft
+from .metrics import Metrics, Round
+from .models import LanguageModel
+from .sampling import DEFAULT_SAMPLER, Sampler
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The same request decoded without and with guesses.
+
+    plain_seconds, speculative_seconds
+        per emitted token; medians over the repeats, which alternate after a warm-up.
+    verify_cost
+        T(k + 1) / T(1), T(n) being the median time of a round that scores n tokens,
+        less the draft's part: the target's call, its distributions and the verdict.
+    draft_cost
+        time of one drafted token / T(1).
+    """
+
+    plain: Generation
+    speculative: Generation
+    k: int
+    temperature: float
+    repeats: int
+    plain_seconds: float
+    speculative_seconds: float
+    verify_cost: float
+    draft_cost: float
+
+    @property
+    def same_tokens(self) -> bool:
+        """Whether both gave the same text; at temperature 0 they must."""
+        return self.plain.tokens == self.speculative.tokens
+
+    @property
+    def speedup(self) -> float | None:
+        """Plain seconds per token / speculative seconds per token.
+
+        None where the temperature is 0 and the outputs differ: a speedup of a wrong
+        answer is not a speedup.
+        """
+        if self.temperature == 0 and not self.same_tokens:
+            return None
+        return self.plain_seconds / self.speculative_seconds
+
+    @property
+    def predicted_speedup(self) -> float | None:
+        """What the cost model says for the acceptance rate that was seen.
+
+        None where no guess was tested.
+        """
+        alpha = self.speculative.metrics.acceptance_rate
+        if alpha is None:
+            return None
+        return theory.speedup(
+            alpha, self.k, self.draft_cost, lambda n: self.verify_cost
+        )
+
+
+def compare(
+    target: LanguageModel,
+    prompt: Sequence[int],
+    *,
+    draft: Draft,
+    k: int = 4,
+    max_new_tokens: int,
+    sampler: Sampler = DEFAULT_SAMPLER,
+    stop_ids: Sequence[int] = (),
+    seed: int | None = 0,
+    repeats: int = 5,
+) -> Comparison:
+    """Decode ``prompt`` with and without ``draft``, ``repeats`` times in turn.
+
+    Arguments are those of :func:`generate`; ``k``, ``max_new_tokens`` and ``repeats``
+    are at least 1. Raises ValueError otherwise.
+    """
+    numbers = {"k": k, "max_new_tokens": max_new_tokens, "repeats": repeats}
+    for name, value in numbers.items():
+        if not value >= 1:
+            raise ValueError(f"{name} must be 1 or more to compare, got {value}")
+
+    def decode(draft: Draft | None) -> _Run:
+        rounds = stream(
+            target,
+            prompt,
+            draft=draft,
+            k=k,
+            max_new_tokens=max_new_tokens,
+            sampler=sampler,
+            stop_ids=stop_ids,
+            seed=seed,
+        )
+        return _timed(rounds)
+
+    runs: dict[bool, list[_Run]] = {False: [], True: []}
+    for _ in range(repeats + 1):
+        runs[False].append(decode(None))
+        runs[True].append(decode(draft))
+    plain, speculative = runs[False][1:], runs[True][1:]  # the first was the warm-up
+    one = median(run.round_seconds for run in plain)
+    return Comparison(
+        plain=_generation(plain[-1].rounds),
+        speculative=_generation(speculative[-1].rounds),
+        k=k,
+        temperature=sampler.temperature,
+        repeats=repeats,
+        plain_seconds=median(run.token_seconds for run in plain),
+        speculative_seconds=median(run.token_seconds for run in speculative),
+        verify_cost=median(run.round_seconds for run in speculative) / one,
+        draft_cost=median(run.draft_seconds for run in speculative) / one,
+    )
+
+
+@dataclass(frozen=True)
+class _Run:
+    rounds: tuple[Round, ...]
+    token_seconds: float  # per emitted token, all included
+    round_seconds: float  # of a usual round, less the draft's part
+    draft_seconds: float  # per drafted token
+
+
+def _timed(rounds: Iterator[Round]) -> _Run:
+    done, seconds = [], []
+    started = perf_counter()
+    for each in rounds:
+        done.append(each)
+        seconds.append(perf_counter())
+    if not done:
+        raise ValueError("prompt leaves no room in the target's context window")
+    spent = np.diff([started, *seconds]) - [each.draft_seconds for each in done]
+    # The first round also reads the prompt; the last ones may draft less than k.
+    most = max(len(each.drafted) for each in done)
+    usual = [
+        second
+        for second, each in zip(spent[1:], done[1:], strict=True)
+        if len(each.drafted) == most
+    ]
+    metrics = Metrics.from_rounds(done)
+    return _Run(
+        rounds=tuple(done),
+        token_seconds=(seconds[-1] - started) / metrics.emitted,
+        round_seconds=median(usual or spent.tolist()),
+        draft_seconds=metrics.draft_seconds / max(metrics.drafted, 1),
+    )
+
+
+def _generation(rounds: tuple[Round, ...]) -> Generation:
+    tokens = tuple(token for each in rounds for token in each.emitted)
+    return Generation(tokens, rounds, rounds[-1].finish_reason or "length")

@@ -1,0 +1,141 @@
+"""The book's pair: one tokenizer, and two n-gram models that speak it.
+
+The target is a Kneser-Ney model of order 5, the draft one of order 2, both counted on
+the same text. They stand for every pair of a good model and a cheap one: the draft
+knows the common turns of phrase, the target knows more.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from .ngram import NGramModel
+from .text import DEFAULT_MERGES, Tokenizer, load_corpus
+
+FORMAT, VERSION = "specdec pair", 1
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A target, a draft model, and the tokenizer of both."""
+
+    tokenizer: Tokenizer
+    target: NGramModel
+    draft: NGramModel
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all three to one file, an ``.npz`` archive, whole or not at all.
+
+        Raises OSError where the file cannot be written; an older one is then as it was.
+        """
+        destination = Path(path)
+        with tempfile.TemporaryDirectory(
+            prefix=f".{destination.name}.", dir=destination.parent
+        ) as folder:
+            parts = {}
+            for name in ("tokenizer", "target", "draft"):
+                getattr(self, name).save(Path(folder, name))
+                parts[name] = np.fromfile(Path(folder, name), dtype=np.uint8)
+            whole = Path(folder, "whole")
+            with open(whole, "wb") as file:
+                np.savez(
+                    file,
+                    allow_pickle=False,
+                    format=np.array(FORMAT),
+                    version=np.array(VERSION),
+                    **parts,
+                )
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(whole, destination)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Pair:
+        """Read what ``save`` wrote; ValueError naming the file for anything else."""
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                content = {name: archive[name] for name in archive.files}
+            form, version = str(content["format"]), int(content["version"])
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # many kinds, by where the file breaks
+            raise ValueError(
+                f"{path} is not a saved pair of models: {error}"
+            ) from error
+        if form != FORMAT or version != VERSION:
+            raise ValueError(
+                f"{path} must be a {FORMAT} of version {VERSION}, "
+                f"got {form!r} of version {version}"
+            )
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                content["tokenizer"].tofile(Path(folder, "tokenizer"))
+                tokenizer = Tokenizer.load(Path(folder, "tokenizer"))
+            target, draft = (
+                NGramModel.load(io.BytesIO(content[name].tobytes()))  # type: ignore[arg-type]
+                for name in ("target", "draft")
+            )
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"{path} is a broken pair of models: {error}") from error
+        sizes = {tokenizer.vocab_size, target.vocab_size, draft.vocab_size}
+        if len(sizes) != 1:
+            raise ValueError(f"{path} is a broken pair: vocabularies of sizes {sizes}")
+        return cls(tokenizer, target, draft)
+
+
+def train_pair(
+    texts: Iterable[str],
+    *,
+    order: int = 5,
+    draft_order: int = 2,
+    merges: int = DEFAULT_MERGES,
+    smoothing: str = "kneser-ney",
+    progress: Callable[[str], None] | None = None,
+) -> Pair:
+    """Train a tokenizer and two n-gram models on ``texts``, one sequence for each.
+
+    ``order`` and ``draft_order`` are 1 to 8, ``merges`` is the number of byte pairs to
+    join, ``smoothing`` one of ``NGramModel.fit``. ``progress`` is called with what is
+    being done. Raises ValueError for texts that are all empty.
+    """
+    texts = list(texts)
+    report = progress or (lambda what: None)
+    report("training the tokenizer")
+    tokenizer = Tokenizer.train(texts, merges=merges)
+    sequences = []
+    for i, text in enumerate(texts, 1):
+        report(f"encoding text {i} of {len(texts)}")
+        if text:
+            sequences.append(tokenizer.encode(text))
+
+    def fit(order: int) -> NGramModel:
+        return NGramModel.fit(
+            sequences,
+            order=order,
+            vocab_size=tokenizer.vocab_size,
+            smoothing=smoothing,
+            bos_id=tokenizer.bos_id,
+            eos_id=tokenizer.eos_id,
+        )
+
+    report(f"counting the target's {order}-grams")
+    target = fit(order)
+    report(f"counting the draft's {draft_order}-grams")
+    return Pair(tokenizer, target, fit(draft_order))
+
+
+def book_pair(*, order: int = 5, draft_order: int = 2) -> Pair:
+    """The pair that the chapters use, trained on the corpus that ships (in a moment).
+
+    >>> pair = book_pair()
+    >>> pair.target.order, pair.draft.order, pair.tokenizer.vocab_size
+    (5, 2, 1258)
+    """
+    return train_pair(load_corpus().train.texts, order=order, draft_order=draft_order)
