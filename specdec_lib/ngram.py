@@ -5,7 +5,7 @@ n - 1 tokens before it, its *context*. Everything here rests on one table per m,
 to n, whose rows are the different m-grams of the text, sorted by context, then token:
 
     token[i]    last token of m-gram i
-    count[i]    how often m-gram i was seen
+    seen[i]     how often m-gram i was seen
     start[j]    the m-grams whose context is row j of the table for m - 1 are the rows
                 start[j] .. start[j + 1] - 1, in order of their last tokens
     suffix[i]   row, in the table for m - 1, of m-gram i without its first token
@@ -33,9 +33,9 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .models import check_rewind, check_tokens
 
-Ints = NDArray[np.integer]
+Ints = NDArray[Any]  # of integers, of the width that fits
 Floats = NDArray[np.float64]
 
 MAX_ORDER = 8
@@ -125,7 +125,7 @@ class Table(NamedTuple):
     """All m-grams of one m; the module's docstring says how they are laid out."""
 
     token: Ints
-    count: Ints
+    seen: Ints
     start: Ints
     suffix: Ints
 
@@ -178,7 +178,7 @@ def _tabulate(
     per_context = np.bincount(key >> token_bits, minlength=contexts)
     table = Table(
         token=_narrow(key & ((1 << token_bits) - 1), tokens - 1),
-        count=_narrow(count),
+        seen=_narrow(count),
         start=_narrow(np.concatenate(([0], np.cumsum(per_context)))),
         suffix=_narrow(suffix[order[first]]),
     )
@@ -220,7 +220,7 @@ def _count(text: Ints, boundary: int, order: int, tokens: int) -> list[Table]:
 def _merge(left: list[Table], right: list[Table]) -> list[Table]:
     """Tables of two texts taken together."""
     tokens = len(left[0].token)
-    merged = [_unigrams(left[0].count.astype(np.int64) + right[0].count)]
+    merged = [_unigrams(left[0].seen.astype(np.int64) + right[0].seen)]
     new_rows = [np.arange(tokens), np.arange(tokens)]
     for pair in zip(left[1:], right[1:], strict=True):
         context, suffix = [], []
@@ -231,7 +231,7 @@ def _merge(left: list[Table], right: list[Table]) -> list[Table]:
             np.concatenate(context),
             np.concatenate([table.token.astype(np.int64) for table in pair]),
             np.concatenate(suffix),
-            np.concatenate([table.count.astype(np.int64) for table in pair]),
+            np.concatenate([table.seen.astype(np.int64) for table in pair]),
             (len(merged[-1].token), tokens),
         )
         merged.append(merged_table)
@@ -281,10 +281,10 @@ def _continuation_counts(tables: list[Table]) -> list[Ints]:
     KenLM; so do the m-grams of the highest order.
     """
     adjusted = []
-    for table, longer in zip(tables, tables[1:], strict=False):
+    for table, longer in pairwise(tables):
         before = np.bincount(longer.suffix, minlength=len(table.token))
-        adjusted.append(_narrow(np.where(before == 0, table.count, before)))
-    return [*adjusted, tables[-1].count]
+        adjusted.append(_narrow(np.where(before == 0, table.seen, before)))
+    return [*adjusted, tables[-1].seen]
 
 
 def _estimate_discounts(count: Ints) -> list[float]:
@@ -341,7 +341,7 @@ class NGramModel:
         self.bos_id = settings.bos_id
         self.eos_id = settings.eos_id
         self._tables = tables[: settings.order]
-        self._counts = [table.count for table in self._tables]
+        self._counts = [table.seen for table in self._tables]
         if settings.smoothing == "kneser-ney":
             self._counts = _continuation_counts(self._tables)
             given = settings.discounts
@@ -446,7 +446,7 @@ class NGramModel:
                 f"ngram must have 1 to {self.order} tokens, got {len(tokens)}"
             )
         row = self._find(tokens)
-        return 0 if row is None else int(self._tables[len(tokens) - 1].count[row])
+        return 0 if row is None else int(self._tables[len(tokens) - 1].seen[row])
 
     def context_count(self, context: Sequence[int]) -> int:
         """How often a token was seen after ``context``, 0 to ``order`` - 1 tokens."""
@@ -464,14 +464,19 @@ class NGramModel:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         table = self._tables[len(tokens)]
         rows = slice(table.start[row], table.start[row + 1])
-        seen = table.count[rows] > 0
-        found = table.token[rows][seen], table.count[rows][seen]
+        seen = table.seen[rows] > 0
+        found = table.token[rows][seen], table.seen[rows][seen]
         return found[0].astype(np.int64), found[1].astype(np.int64)
 
     def size(self, m: int) -> int:
         """How many different ``m``-grams were seen, 1 <= m <= ``order``."""
         _check_int("m", m, 1, self.order)
-        return int(np.count_nonzero(self._tables[m - 1].count))
+        if m == 1:
+            return int(np.count_nonzero(self._tables[0].seen))
+        rows = self.vocab_size  # without the rows of an unnamed beginning, the last
+        for table in self._tables[1:m]:
+            rows = int(table.start[rows])
+        return rows
 
     @property
     def discounts(self) -> Floats:
@@ -485,7 +490,7 @@ class NGramModel:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays that the model holds."""
-        arrays = [array for table in self._tables for array in table]
+        arrays: list[NDArray[Any]] = [a for table in self._tables for a in table]
         arrays += [self._unigram, self._uniform, *self._best]
         if self.settings.smoothing == "kneser-ney":
             arrays += self._counts[:-1]
@@ -506,11 +511,12 @@ class NGramModel:
 
     def _find(self, tokens: list[int]) -> int | None:
         """Row of the m-gram ``tokens`` in table m."""
-        row: int | None = 0
+        row = 0
         for m, token in enumerate(tokens):
-            row = self._child(m, row, token)
-            if row is None:
-                break
+            child = self._child(m, row, token)
+            if child is None:
+                return None
+            row = child
         return row
 
     def _shorter(self, m: int, row: int) -> tuple[int, int]:
@@ -682,7 +688,7 @@ class NGramModel:
 
         Nothing is added to the name. Settings are JSON, the rest arrays of integers.
         """
-        arrays = {"count_1": self._tables[0].count}
+        arrays: dict[str, Any] = {"seen_1": self._tables[0].seen}
         for m, table in enumerate(self._tables[1:], 2):
             arrays |= {f"{name}_{m}": a for name, a in table._asdict().items()}
         target = Path(path)
@@ -691,7 +697,6 @@ class NGramModel:
             with open(draft, "wb") as file:
                 np.savez(
                     file,
-                    allow_pickle=False,
                     format=np.array(FORMAT),
                     version=np.array(VERSION),
                     settings=np.array(json.dumps(asdict(self.settings))),
@@ -707,7 +712,7 @@ class NGramModel:
     def load(cls, path: str | os.PathLike[str]) -> NGramModel:
         """Read what ``save`` wrote; ValueError for anything else. Never unpickles."""
         try:
-            with np.load(path, allow_pickle=False) as archive:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
                 content = {name: archive[name] for name in archive.files}
             form, version = str(content["format"]), int(content["version"])
         except FileNotFoundError:
@@ -722,7 +727,7 @@ class NGramModel:
         try:
             settings = _read_settings(str(content["settings"]))
             return cls(_read_tables(content, settings), settings)
-        except (KeyError, ValueError, TypeError) as error:
+        except (AttributeError, KeyError, ValueError, TypeError) as error:
             raise ValueError(f"{path} is a broken n-gram model: {error}") from error
 
 
@@ -739,25 +744,25 @@ def _read_tables(content: dict[str, Any], settings: Settings) -> list[Table]:
                 raise ValueError(f"{name} must be a row of integers")
             if array.size and int(array.min()) < 0:
                 raise ValueError(f"{name} must not be negative")
-    if len(content["count_1"]) != tokens or not content["count_1"].any():
-        raise ValueError("count_1 must have one count for each token")
-    tables = [_unigrams(content["count_1"])]
+    if len(content["seen_1"]) != tokens or not content["seen_1"].any():
+        raise ValueError("seen_1 must have one count for each token")
+    tables = [_unigrams(content["seen_1"])]
     for m in range(2, settings.order + 1):
         table = Table(*(content[f"{name}_{m}"] for name in Table._fields))
         contexts, size = len(tables[-1].token), len(table.token)
-        steps = np.diff(table.start.astype(np.int64))
+        steps: Ints = np.diff(table.start.astype(np.int64))
         if len(steps) != contexts or table.start[0] != 0 or table.start[-1] != size:
             raise ValueError(
                 f"start_{m} must divide the {m}-grams among their contexts"
             )
-        if (steps < 0).any() or len(table.count) != size or len(table.suffix) != size:
+        if (steps < 0).any() or len(table.seen) != size or len(table.suffix) != size:
             raise ValueError(f"arrays of the {m}-grams must agree in length")
         if size:
             key = np.repeat(np.arange(contexts), steps) * tokens + table.token
             if int(table.token.max()) >= tokens or (np.diff(key) <= 0).any():
                 raise ValueError(f"token_{m} must ascend inside each context")
-            if int(table.suffix.max()) >= contexts or not table.count.all():
-                raise ValueError(f"suffix_{m} and count_{m} must point at real m-grams")
+            if int(table.suffix.max()) >= contexts or not table.seen.all():
+                raise ValueError(f"suffix_{m} and seen_{m} must point at real m-grams")
         tables.append(table)
     return tables
 
