@@ -7,7 +7,6 @@ knows the common turns of phrase, the target knows more.
 
 from __future__ import annotations
 
-import io
 import os
 import tempfile
 from collections.abc import Callable, Iterable
@@ -76,18 +75,19 @@ class Pair:
             )
         try:
             with tempfile.TemporaryDirectory() as folder:
-                content["tokenizer"].tofile(Path(folder, "tokenizer"))
-                tokenizer = Tokenizer.load(Path(folder, "tokenizer"))
-            target, draft = (
-                NGramModel.load(io.BytesIO(content[name].tobytes()))  # type: ignore[arg-type]
-                for name in ("target", "draft")
-            )
+                for name in ("tokenizer", "target", "draft"):
+                    content[name].tofile(Path(folder, name))
+                pair = cls(
+                    Tokenizer.load(Path(folder, "tokenizer")),
+                    NGramModel.load(Path(folder, "target")),
+                    NGramModel.load(Path(folder, "draft")),
+                )
         except (KeyError, ValueError) as error:
             raise ValueError(f"{path} is a broken pair of models: {error}") from error
-        sizes = {tokenizer.vocab_size, target.vocab_size, draft.vocab_size}
+        sizes = {part.vocab_size for part in (pair.tokenizer, pair.target, pair.draft)}
         if len(sizes) != 1:
             raise ValueError(f"{path} is a broken pair: vocabularies of sizes {sizes}")
-        return cls(tokenizer, target, draft)
+        return pair
 
 
 def train_pair(
