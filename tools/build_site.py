@@ -38,9 +38,7 @@ def main() -> int:
         print("Built: _build/html/index.html")
         return 0
     lines = done.stdout.splitlines()
-    telling = [
-        line for line in lines if "WARNING:" in line or "ERROR:" in line.upper()
-    ]
+    telling = [line for line in lines if "WARNING:" in line or "ERROR:" in line.upper()]
     print("\n".join(telling or lines[-40:]), file=sys.stderr)
     print(
         "\nThe book was not built: mend the lines above (each names its file and\n"
