@@ -161,6 +161,12 @@ def stream(
         k = copy.deepcopy(k)  # what it learns here is forgotten afterwards
     else:
         _check_count("k", k)
+    if hasattr(draft, "bos_id"):
+        raise TypeError(
+            "draft must be a draft, got a language model; give ModelDraft(model)"
+        )
+    if draft is not None and not hasattr(draft, "start"):
+        raise TypeError(f"draft must have start(prompt), got {draft!r}")
     draft_vocab_size = getattr(draft, "vocab_size", vocab_size)
     if draft_vocab_size != vocab_size:
         raise ValueError(
@@ -169,7 +175,10 @@ def stream(
         )
     if not isinstance(sampler, Sampler):
         raise TypeError(f"sampler must be a Sampler, got {sampler!r}")
-    stops = frozenset(check_tokens(list(stop_ids), vocab_size, "stop_ids").tolist())
+    if not callable(verify):
+        raise TypeError(f"verify must be callable, got {verify!r}")
+    listed = list(stop_ids) if hasattr(stop_ids, "__iter__") else stop_ids
+    stops = frozenset(check_tokens(listed, vocab_size, "stop_ids").tolist())
     if rng is None:
         rng = SeededRandom(seed)
     elif seed is not None:
@@ -283,6 +292,16 @@ class _Loop:
         self, proposal: Proposal, verdict: Verdict
     ) -> tuple[int, tuple[int, ...]]:
         """How many guesses are kept, and all that the round emits."""
+        if not 0 <= verdict.accepted <= len(proposal.tokens):
+            raise ValueError(
+                f"verify must accept 0 to {len(proposal.tokens)} guesses, "
+                f"got {verdict.accepted}"
+            )
+        if not 0 <= verdict.next_token < self.vocab_size:
+            raise ValueError(
+                f"verify must give a next_token inside 0 .. {self.vocab_size - 1}, "
+                f"got {verdict.next_token}"
+            )
         emitted = (*proposal.tokens[: verdict.accepted], verdict.next_token)
         for i, token in enumerate(emitted) if self.stops else ():
             if token in self.stops:

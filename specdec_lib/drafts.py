@@ -95,11 +95,13 @@ class _ModelSession:
             k = min(k, self._model.context_window - len(self._sequence) + 1)
         tokens: list[int] = []
         rows: list[NDArray[np.float64]] = []
+        self._rewind(len(self._sequence) - 1)  # the last one is read for its logits
         unread = self._sequence[len(self._read) :]
         while len(tokens) < k:
             logits = self._state.extend(unread)[-1]
             self._read += unread
-            row = self._sampler(logits, [*self._sequence, *tokens])
+            prefix = [*self._sequence, *tokens] if self._sampler.processors else ()
+            row = self._sampler(logits, prefix)
             if self._sampler.temperature == 0:
                 token = int(row.argmax())
             else:
@@ -118,6 +120,9 @@ class _ModelSession:
             if read != committed:
                 break
             keep += 1
-        if keep < len(self._read):
-            self._state.rewind(keep)
-            del self._read[keep:]
+        self._rewind(keep)
+
+    def _rewind(self, length: int) -> None:
+        if length < len(self._read):
+            self._state.rewind(length)
+            del self._read[length:]

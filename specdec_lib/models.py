@@ -63,12 +63,13 @@ def check_tokens(
     dimensional and inside 0 .. vocab_size - 1; the message calls them ``name``.
     """
     given = np.asarray(tokens)
+    if given.size and given.dtype.kind not in "iu":
+        few = f"{tokens!r:.60}" if given.size < 32 else f"an array of {given.dtype}"
+        raise TypeError(f"{name} must be integers, got {few}")
     if given.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, got shape {given.shape}")
     if given.size == 0:
         return np.zeros(0, dtype=np.int64)
-    if given.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be integers, got {given.dtype}")
     # A handful of tokens, as in every round of decoding, is faster in plain Python.
     ends = given.tolist() if given.size < 32 else (given.min(), given.max())
     if min(ends) < 0 or max(ends) >= vocab_size:
@@ -125,11 +126,17 @@ class _FunctionState:
                 f"tokens must fit the context window of {window}: "
                 f"{self.length} read, {len(new)} more given"
             )
-        self._sequence += new
-        first = self.length - len(new) + 1
+        sequence = self._sequence + new
         logits = np.empty((len(new), vocab_size))
         for i in range(len(new)):
-            logits[i] = self._model.logits_after(self._sequence[: first + i])
+            row = self._model.logits_after(sequence[: self.length + i + 1])
+            if np.shape(row) != (vocab_size,):
+                raise ValueError(
+                    f"logits_after must return shape ({vocab_size},), "
+                    f"got {np.shape(row)}"
+                )
+            logits[i] = row
+        self._sequence = sequence
         return logits
 
     def rewind(self, length: int) -> None:

@@ -83,8 +83,9 @@ class SeededRandom:
 class _Path:
     """A source that replays choices, then takes the first choice each time."""
 
-    def __init__(self, choices: list[int]) -> None:
+    def __init__(self, choices: list[int], before: _Path | None = None) -> None:
         self._replay = choices
+        self._before = before.options if before is not None else []
         self.taken: list[int] = []
         self.options: list[list[tuple[int, float]]] = []  # (outcome, probability)
         self.probability = 1.0
@@ -104,12 +105,14 @@ class _Path:
     def _choose(self, options: list[tuple[int, float]]) -> int:
         possible = [option for option in options if option[1] > 0.0]
         depth = len(self.taken)
-        choice = self._replay[depth] if depth < len(self._replay) else 0
-        if choice >= len(possible):
-            raise RuntimeError(
-                "run is not deterministic: with the same random outcomes it asked for "
-                "another random choice; keep no state between calls of run"
-            )
+        choice = 0
+        if depth < len(self._replay):
+            choice = self._replay[depth]
+            if possible != self._before[depth]:
+                raise RuntimeError(
+                    "run is not deterministic: with the same random outcomes it asked "
+                    "for another random choice; keep no state between calls of run"
+                )
         self.taken.append(choice)
         self.options.append(possible)
         outcome, probability = possible[choice]
@@ -135,8 +138,9 @@ def exact_distribution(
     """
     parts: dict[Outcome, list[float]] = {}
     choices: list[int] = []
+    path: _Path | None = None
     for _ in range(max_paths):
-        path = _Path(choices)
+        path = _Path(choices, path)
         outcome = run(path)
         if len(path.taken) < len(choices):
             raise RuntimeError(

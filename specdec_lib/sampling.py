@@ -66,6 +66,10 @@ class Sampler:
             _is_number(self.top_p) and 0 < self.top_p <= 1
         ):
             raise ValueError(f"top_p must be in (0, 1] or None, got {self.top_p!r}")
+        if not isinstance(self.processors, (tuple, list)):
+            raise TypeError(
+                f"processors must be a tuple of processors, got {self.processors!r}"
+            )
         object.__setattr__(self, "processors", tuple(self.processors))
         for processor in self.processors:
             if not callable(processor):
@@ -129,9 +133,9 @@ class Sampler:
         return processed
 
     def _softmax(self, rows: Floats, peak: Floats) -> Floats:
-        weights = rows - peak  # <= 0, so that no temperature can overflow exp
-        if self.temperature != 1:
-            with np.errstate(over="ignore"):  # a tiny temperature: -inf, weight 0
+        with np.errstate(over="ignore"):  # too far below, or too cold: -inf, weight 0
+            weights = rows - peak  # <= 0, so that no temperature can overflow exp
+            if self.temperature != 1:
                 weights /= self.temperature
         np.exp(weights, out=weights)
         weights *= 1.0 / weights.sum(axis=1, keepdims=True)
@@ -177,6 +181,11 @@ class RepetitionPenalty:
 
     def __call__(self, logits: Floats, prefix: Sequence[int]) -> Floats:
         seen = np.unique(np.asarray(prefix, dtype=np.int64))
+        if len(seen) and not (seen[0] >= 0 and seen[-1] < len(logits)):
+            raise ValueError(
+                f"prefix must be inside 0 .. {len(logits) - 1}, "
+                f"got {seen[0] if seen[0] < 0 else seen[-1]}"
+            )
         chosen = logits[seen]
         result = logits.copy()
         result[seen] = np.where(
@@ -195,6 +204,8 @@ class LogitBias:
     biases: tuple[tuple[int, float], ...]
 
     def __init__(self, biases: Mapping[int, float]) -> None:
+        if not isinstance(biases, Mapping):
+            raise TypeError(f"biases must map token ids to numbers, got {biases!r}")
         for token, bias in biases.items():
             if not (_is_integer(token) and token >= 0):
                 raise ValueError(f"biases must map token ids >= 0, got {token!r}")

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .verification.exact import check_distributions
+
 
 def total_variation(p: ArrayLike, q: ArrayLike) -> float:
     """Half the L1 distance between two distributions of shape (V,); inside [0, 1]."""
@@ -15,6 +17,8 @@ def total_variation(p: ArrayLike, q: ArrayLike) -> float:
         raise ValueError(
             f"p and q must have the same shape (V,), got {p.shape} and {q.shape}"
         )
+    check_distributions(p[np.newaxis], "p")
+    check_distributions(q[np.newaxis], "q")
     return float(0.5 * np.abs(p - q).sum())
 
 
@@ -62,11 +66,14 @@ def speedup(
     >>> round(speedup(0.8, 4, 0.1), 3)
     2.401
     """
-    if not draft_cost >= 0:
-        raise ValueError(f"draft_cost must be 0 or more, got {draft_cost}")
+    _check_k(k)
+    if not 0 <= draft_cost < np.inf:
+        raise ValueError(f"draft_cost must be finite and >= 0, got {draft_cost}")
     call = 1.0 if verify_cost is None else float(verify_cost(k + 1))
-    if not call > 0:
-        raise ValueError(f"verify_cost must be positive, got {call} for {k + 1} tokens")
+    if not 0 < call < np.inf:
+        raise ValueError(
+            f"verify_cost must be finite and > 0, got {call} for {k + 1} tokens"
+        )
     return expected_tokens(alpha, k) / (k * draft_cost + call)
 
 

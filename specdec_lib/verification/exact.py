@@ -51,7 +51,8 @@ def verify_tokens(
     p, q = checked(target_probabilities, proposal)
     for i, token in enumerate(proposal.tokens):
         q_token = 1.0 if q is None else q[i, token]
-        if not rng.bernoulli(min(1.0, p[i, token] / q_token)):
+        p_token = p[i, token]
+        if not rng.bernoulli(p_token / q_token if p_token < q_token else 1.0):
             q_row = one_hot(token, p.shape[1]) if q is None else q[i]
             return Verdict(i, rng.categorical(residual(p[i], q_row)))
     return Verdict(len(proposal.tokens), rng.categorical(p[-1]))
@@ -66,8 +67,12 @@ def residual(p: ArrayLike, q: ArrayLike) -> Floats:
     >>> residual([0.5, 0.3, 0.2], [0.2, 0.5, 0.3]).tolist()
     [1.0, 0.0, 0.0]
     """
-    p = np.asarray(p, dtype=np.float64)
-    left = np.maximum(p - np.asarray(q, dtype=np.float64), 0.0)
+    p, q = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
+    if p.shape != q.shape or p.ndim != 1:
+        raise ValueError(
+            f"p and q must have the same shape (V,), got {p.shape} and {q.shape}"
+        )
+    left = np.maximum(p - q, 0.0)
     total = left.sum()
     return left / total if total > 0.0 else p
 

@@ -69,7 +69,7 @@ def ratio_threshold(tau: float) -> Verify:
         p, q = checked(target_probabilities, proposal)
         for i, token in enumerate(proposal.tokens):
             q_token = 1.0 if q is None else q[i, token]
-            if not p[i, token] / q_token > tau:
+            if not p[i, token] > tau * q_token:
                 return Verdict(i, rng.categorical(p[i]))
         return Verdict(len(proposal.tokens), rng.categorical(p[-1]))
 
