@@ -66,9 +66,10 @@ def normalise(notebook: nbformat.NotebookNode, name: str) -> nbformat.NotebookNo
         cell.source = cell.source.rstrip()
         if cell.cell_type == "code":
             merge_streams(cell)
+    # Widgets are numbered in the order in which they were made.
+    made = list(widgets.get(WIDGETS, {}).get("state", {})) if widgets else []
     text = nbformat.writes(notebook)
-    widget_ids = dict.fromkeys(re.findall(r"\b[0-9a-f]{32}\b", text))
-    for number, model in enumerate(widget_ids):
+    for number, model in enumerate(made):
         stable = hashlib.md5(f"{name}/{number}".encode()).hexdigest()
         text = text.replace(model, stable)
     return nbformat.reads(text, as_version=4)
