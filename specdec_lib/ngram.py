@@ -171,8 +171,9 @@ def _tabulate(
     token_bits = (tokens - 1).bit_length()
     key_bits = token_bits + (contexts - 1).bit_length()
     order, key, first = _group((context << token_bits) | token, key_bits)
+    repeats = np.append(first[1:], len(order))[: len(first)] - first
     if count is None:
-        count = np.diff(first, append=len(order))
+        count = repeats
     elif len(first):
         count = np.add.reduceat(count[order], first)
     per_context = np.bincount(key >> token_bits, minlength=contexts)
@@ -183,7 +184,7 @@ def _tabulate(
         suffix=_narrow(suffix[order[first]]),
     )
     rows = np.empty(len(order), dtype=np.int64)
-    rows[order] = np.repeat(np.arange(len(first)), np.diff(first, append=len(order)))
+    rows[order] = np.repeat(np.arange(len(first)), repeats)
     return table, rows
 
 
@@ -293,7 +294,7 @@ def _estimate_discounts(count: Ints) -> list[float]:
     Where the text is too small to give them: 0.5, 1, 1.5, as KenLM's fall-back.
     """
     n = np.bincount(np.minimum(count, 5), minlength=6).astype(float)
-    if not n[1:5].all():
+    if not n[1:4].all():
         return [0.5, 1.0, 1.5]
     y = n[1] / (n[1] + 2 * n[2])
     estimate = [i - (i + 1) * y * n[i + 1] / n[i] for i in (1, 2, 3)]

@@ -68,7 +68,7 @@ class Reference:
             return [0, *given[m - 1]]
         n = Counter(self.adjusted(g) for g in self.count if len(g) == m)
         fall_back = [0, 0.5, 1.0, 1.5]
-        if not all(n[i] for i in (1, 2, 3, 4)):
+        if not all(n[i] for i in (1, 2, 3)):
             return fall_back
         y = n[1] / (n[1] + 2 * n[2])
         d = [i - (i + 1) * y * n[i + 1] / n[i] if i else 0 for i in range(4)]
@@ -673,7 +673,7 @@ def test_load_of_broken_files(tmp_path):
 
 
 def test_load_with_any_byte_changed(tmp_path):
-    """It is refused, or the byte was none of the content (as a date) and all is there."""
+    """It is refused, or the byte was not content (a date, say) and all is there."""
     model, path = saved(tmp_path)
     whole = path.read_bytes()
     refused = 0
