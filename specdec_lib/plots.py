@@ -7,6 +7,8 @@ or a hatch says too.
 
 from __future__ import annotations
 
+from typing import Any
+
 TARGET = "#0072B2"  # blue
 DRAFT = "#E69F00"  # orange
 ACCEPTED = "#009E73"  # green
@@ -15,7 +17,7 @@ RESIDUAL = "#CC79A7"  # purple
 OTHER = "#56B4E9"  # sky blue
 NEUTRAL = "#555555"
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "figure.figsize": (7.0, 3.6),
     "figure.dpi": 100,
     "figure.facecolor": "white",
@@ -41,14 +43,12 @@ STYLE = {
 def use_style() -> None:
     """Set matplotlib to the book's style, and notebooks to sharp pictures."""
     import matplotlib
-    import matplotlib.pyplot as plt
+    from cycler import cycler
 
-    matplotlib.rcParams.update(STYLE)
-    plt.rcParams["axes.prop_cycle"] = plt.cycler(
-        color=[TARGET, DRAFT, ACCEPTED, REJECTED, RESIDUAL, OTHER]
-    )
+    colours = [TARGET, DRAFT, ACCEPTED, REJECTED, RESIDUAL, OTHER]
+    matplotlib.rcParams.update(STYLE | {"axes.prop_cycle": cycler(color=colours)})
     try:
         from matplotlib_inline.backend_inline import set_matplotlib_formats
     except ImportError:  # not in a notebook
         return
-    set_matplotlib_formats("retina")
+    set_matplotlib_formats("retina")  # type: ignore[no-untyped-call]
