@@ -172,6 +172,12 @@ def _generate(options: argparse.Namespace) -> None:
             if getattr(options, name) is not None:
                 flag = "--" + name.replace("_", "-")
                 raise ValueError(f"{flag} trains a model; it does not go with --model")
+    try:
+        options.prompt.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            "prompt must be valid text in the terminal's encoding"
+        ) from None
     sampler = Sampler(options.temperature, options.top_k, options.top_p)
     draft_temperature = options.draft_temperature
     draft_sampler = Sampler(

@@ -59,7 +59,7 @@ class Pair:
     def load(cls, path: str | os.PathLike[str]) -> Pair:
         """Read what ``save`` wrote; ValueError naming the file for anything else."""
         try:
-            with np.load(path, allow_pickle=False) as archive:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
                 content = {name: archive[name] for name in archive.files}
             form, version = str(content["format"]), int(content["version"])
         except FileNotFoundError:

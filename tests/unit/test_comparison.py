@@ -1,0 +1,163 @@
+"""The comparison's arithmetic, under a clock that the test moves."""
+
+import numpy as np
+import pytest
+
+import specdec_lib as sd
+from specdec_lib import comparison, decoding
+from specdec_lib.comparison import compare
+
+
+class Clock:
+    """Stands still until it is told that time has passed."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(decoding, "perf_counter", clock)
+    monkeypatch.setattr(comparison, "perf_counter", clock)
+    return clock
+
+
+class SlowModel:
+    """Says i + 1 after i; a call takes 1 s and a tenth for each token beyond one."""
+
+    vocab_size, bos_id, context_window = 50, None, None
+
+    def __init__(self, clock, first_call=0.0):
+        self.clock, self.first_call, self.calls = clock, first_call, 0
+
+    def start(self):
+        return SlowState(self)
+
+
+class SlowState:
+    def __init__(self, model):
+        self.model, self.length = model, 0
+
+    def extend(self, tokens):
+        self.model.calls += 1
+        self.model.clock.now += 1.0 + 0.1 * (len(tokens) - 1)
+        if self.model.calls == 1:
+            self.model.clock.now += self.model.first_call
+        self.length += len(tokens)
+        return np.log(np.eye(50)[(np.array(tokens) + 1) % 50] + 1e-9)
+
+    def rewind(self, length):
+        self.length = length
+
+
+class Guess:
+    """Guesses i + 1 after i, and wrongly after every `wrong`-th token; 0.05 s each."""
+
+    def __init__(self, clock, wrong=()):
+        self.clock, self.wrong = clock, wrong
+
+    def start(self, prompt):
+        session = Guess(self.clock, self.wrong)
+        session.last = prompt[-1]
+        return session
+
+    def propose(self, k, rng):
+        self.clock.now += 0.05 * k
+        tokens = [(self.last + 1 + i) % 50 for i in range(k)]
+        return sd.Proposal(tuple(0 if t in self.wrong else t for t in tokens))
+
+    def commit(self, tokens):
+        self.last = tokens[-1]
+
+
+GREEDY = sd.Sampler(temperature=0)
+
+
+def test_costs_and_speedup_by_hand(clock):
+    result = compare(
+        SlowModel(clock),
+        [0],
+        draft=Guess(clock),
+        k=4,
+        max_new_tokens=40,
+        sampler=GREEDY,
+    )
+    # Plain: 40 calls of 1 s. Speculative: 8 rounds of 4 * 0.05 + 1.4 s, 5 tokens each.
+    assert result.plain_seconds == pytest.approx(1.0)
+    assert result.speculative_seconds == pytest.approx(8 * 1.6 / 40)
+    assert result.speedup == pytest.approx(3.125)
+    assert result.verify_cost == pytest.approx(1.4)
+    assert result.draft_cost == pytest.approx(0.05)
+    assert result.predicted_speedup == pytest.approx(5 / 1.6)
+    assert result.same_tokens
+
+
+def test_the_prediction_uses_the_acceptance_that_was_seen(clock):
+    wrong = set(range(3, 50, 7))
+    draft = Guess(clock, wrong)
+    result = compare(
+        SlowModel(clock), [0], draft=draft, k=3, max_new_tokens=42, sampler=GREEDY
+    )
+    alpha = result.speculative.metrics.acceptance_rate
+    assert 0 < alpha < 1
+    expected = sum(alpha**i for i in range(4)) / (3 * 0.05 + 1.3)
+    assert result.predicted_speedup == pytest.approx(expected)
+    assert result.same_tokens
+
+
+def test_a_slow_first_call_changes_nothing(clock):
+    def run(first_call):
+        model = SlowModel(clock, first_call)
+        return compare(
+            model, [0], draft=Guess(clock), k=2, max_new_tokens=30, sampler=GREEDY
+        )
+
+    quick, slow = run(0.0), run(500.0)
+    assert slow.speedup == pytest.approx(quick.speedup)
+    assert slow.verify_cost == pytest.approx(quick.verify_cost)
+
+
+def test_no_speedup_for_a_wrong_answer(clock, monkeypatch):
+    plain = compare(
+        SlowModel(clock), [0], draft=Guess(clock), max_new_tokens=9, sampler=GREEDY
+    )
+    assert plain.speedup is not None
+    wrong = sd.Generation((1, 2), plain.speculative.rounds, "length")
+    spoilt = comparison.Comparison(**{**plain.__dict__, "speculative": wrong})
+    assert spoilt.speedup is None
+    assert not spoilt.same_tokens
+
+
+def test_no_prediction_where_nothing_was_tested(clock):
+    class Silent(Guess):
+        def start(self, prompt):
+            return Silent(self.clock)
+
+        def propose(self, k, rng):
+            return sd.Proposal(())
+
+        def commit(self, tokens):
+            pass
+
+    result = compare(
+        SlowModel(clock), [0], draft=Silent(clock), max_new_tokens=5, sampler=GREEDY
+    )
+    assert result.predicted_speedup is None
+    assert result.speedup == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["k", "max_new_tokens", "repeats"])
+def test_bad_numbers_are_named(clock, name):
+    arguments = {"k": 2, "max_new_tokens": 5, "repeats": 2, name: 0}
+    with pytest.raises(ValueError, match=name):
+        compare(SlowModel(clock), [0], draft=Guess(clock), **arguments)
+
+
+def test_a_full_context_is_an_error(clock):
+    model = SlowModel(clock)
+    model.context_window = 3
+    with pytest.raises(ValueError, match="context window"):
+        compare(model, [0, 1, 2], draft=Guess(clock), max_new_tokens=5)
