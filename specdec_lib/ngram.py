@@ -130,6 +130,12 @@ class Table(NamedTuple):
     suffix: Ints
 
 
+def _lengths(table: Table) -> Ints:
+    """How many m-grams each context has."""
+    start = table.start.astype(np.int64)
+    return start[1:] - start[:-1]
+
+
 def _narrow(values: Ints, largest: int | None = None) -> Ints:
     """``values``, none negative, in the narrowest type that holds them."""
     if largest is None:
@@ -226,7 +232,7 @@ def _merge(left: list[Table], right: list[Table]) -> list[Table]:
     for pair in zip(left[1:], right[1:], strict=True):
         context, suffix = [], []
         for table, new_row in zip(pair, new_rows, strict=True):
-            context.append(np.repeat(new_row, np.diff(table.start.astype(np.int64))))
+            context.append(np.repeat(new_row, _lengths(table)))
             suffix.append(new_row[table.suffix])
         merged_table, rows = _tabulate(
             np.concatenate(context),
@@ -270,6 +276,13 @@ def _join(sequences: Iterable[ArrayLike], settings: Settings) -> Ints:
 def _boundary(settings: Settings) -> int:
     """What begins a sequence: ``bos_id``, or else an id just outside the vocabulary."""
     return settings.vocab_size if settings.bos_id is None else settings.bos_id
+
+
+def _position(ascending: Ints, token: int) -> int | None:
+    """Where ``token`` stands in ``ascending``, or None."""
+    wanted = ascending.dtype.type(token)  # of one type, or searchsorted copies
+    at = int(ascending.searchsorted(wanted))
+    return at if at < len(ascending) and ascending[at] == wanted else None
 
 
 # ---- Kneser-Ney
@@ -504,11 +517,9 @@ class NGramModel:
         if m == 0:
             return token
         table = self._tables[m]
-        first, last = table.start[row], table.start[row + 1]
-        among = table.token[first:last]
-        at = int(among.searchsorted(among.dtype.type(token)))
-        found = at < len(among) and among[at] == token
-        return int(first) + at if found else None
+        first = table.start[row]
+        at = _position(table.token[first : table.start[row + 1]], token)
+        return None if at is None else int(first) + at
 
     def _find(self, tokens: list[int]) -> int | None:
         """Row of the m-gram ``tokens`` in table m."""
@@ -552,11 +563,11 @@ class NGramModel:
 
         ``count`` are the continuations' counts, of (m + 1)-grams, at least one.
         """
-        total = int(count.sum())
+        total = int(np.add.reduce(count))
         smoothing = self.settings.smoothing
         if smoothing == "kneser-ney":
-            discount = self._discounts[m][np.minimum(count, 3)]
-            return (count - discount) / total, float(discount.sum()) / total
+            discount = self._discounts[m].take(count, mode="clip")  # D3+ for all above
+            return (count - discount) / total, float(np.add.reduce(discount)) / total
         if smoothing == "jelinek-mercer":
             mix = float(self._interpolation[m])
             return mix * (count / total), 1 - mix
@@ -574,39 +585,40 @@ class NGramModel:
             return np.where(count > 0, weight, rest)
         return weight + rest
 
-    def _chain(self, node: Node) -> list[tuple[int, int]]:
-        """The contexts whose counts are mixed, shortest first, the empty one left out.
+    def _layers(self, node: Node) -> tuple[list[tuple[Ints, Floats]], float]:
+        """(tokens, their shares) of the contexts that are mixed, longest first.
 
-        Add-k asks the whole context alone.
+        Second: the share that is left for what stands below them, see ``_below``.
         """
-        m, row = node.m, node.row
-        if self.settings.smoothing == "add-k":
-            return [(m, row)] if m == node.wanted and m > 0 else []
-        chain = []
-        while m > 0:
-            chain.append((m, row))
+        m, row, wanted = node
+        alone = self.settings.smoothing == "add-k"  # asks the whole context or none
+        stupid = self.settings.smoothing == "stupid-backoff"
+        left = self.settings.backoff ** (wanted - m) if stupid else 1.0
+        layers = []
+        while m > 0 and (not alone or m == wanted):
+            table = self._tables[m]
+            first, last = table.start[row], table.start[row + 1]
+            if first < last:
+                weight, backoff = self._weights(m, self._counts[m][first:last])
+                layers.append((table.token[first:last], left * weight))
+                left *= backoff
+            elif stupid:
+                left *= self.settings.backoff
             m, row = self._shorter(m, row)
-        return chain[::-1]
+        return layers, left
+
+    def _below(self, node: Node) -> Floats:
+        alone = self.settings.smoothing == "add-k" and node.wanted > 0
+        return self._uniform if alone else self._unigram
 
     def _scores(self, node: Node) -> Floats:
-        smoothing = self.settings.smoothing
-        mixed = smoothing != "add-k" or node.wanted == 0
-        scores = (self._unigram if mixed else self._uniform).copy()
-        for m, row in self._chain(node):
-            table = self._tables[m]
-            rows = slice(table.start[row], table.start[row + 1])
-            if rows.start == rows.stop:
-                if smoothing == "stupid-backoff":
-                    scores *= self.settings.backoff
-                continue
-            weight, backoff = self._weights(m, self._counts[m][rows])
-            scores *= backoff
-            if smoothing == "stupid-backoff":
-                scores[table.token[rows]] = weight
+        layers, left = self._layers(node)
+        scores = left * self._below(node)
+        for tokens, share in reversed(layers):
+            if self.settings.smoothing == "stupid-backoff":
+                scores[tokens] = share
             else:
-                scores[table.token[rows]] += weight
-        if smoothing == "stupid-backoff":
-            scores *= self.settings.backoff ** (node.wanted - node.m)
+                scores[tokens] += share
         return scores
 
     def _distribution(self, node: Node) -> Floats:
@@ -617,19 +629,15 @@ class NGramModel:
 
     def _probability(self, node: Node, token: int) -> float:
         """One entry of ``_distribution``, without the others where that is possible."""
-        smoothing = self.settings.smoothing
-        if smoothing == "stupid-backoff":
+        if self.settings.smoothing == "stupid-backoff":
             return float(self._distribution(node)[token])
-        mixed = smoothing != "add-k" or node.wanted == 0
-        p = float((self._unigram if mixed else self._uniform)[token])
-        for m, row in self._chain(node):
-            table = self._tables[m]
-            first, last = int(table.start[row]), int(table.start[row + 1])
-            if first < last:
-                weight, backoff = self._weights(m, self._counts[m][first:last])
-                child = self._child(m, row, token)
-                p = backoff * p + (0.0 if child is None else weight[child - first])
-        return float(p)
+        layers, left = self._layers(node)
+        p = left * float(self._below(node)[token])
+        for tokens, share in layers:
+            at = _position(tokens, token)
+            if at is not None:
+                p += float(share[at])
+        return p
 
     def _greedy(self, node: Node) -> int:
         """The best token; kept, in one number per context, once it was worked out."""
@@ -751,7 +759,7 @@ def _read_tables(content: dict[str, Any], settings: Settings) -> list[Table]:
     for m in range(2, settings.order + 1):
         table = Table(*(content[f"{name}_{m}"] for name in Table._fields))
         contexts, size = len(tables[-1].token), len(table.token)
-        steps: Ints = np.diff(table.start.astype(np.int64))
+        steps = _lengths(table)
         if len(steps) != contexts or table.start[0] != 0 or table.start[-1] != size:
             raise ValueError(
                 f"start_{m} must divide the {m}-grams among their contexts"
