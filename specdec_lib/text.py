@@ -32,6 +32,12 @@ Pair = tuple[int, int]
 
 BOS, EOS = 0, 1  # then 256 bytes, then one id for each merge
 FIRST_BYTE, FIRST_MERGE = 2, 258
+
+# Measured on the book's corpus (target of order 5, draft of order 2, temperature 1,
+# a draft token at a tenth of a target call): 500, 750 and 1000 merges give acceptance
+# rates of .68, .73 and .77, the best k is 4 for each, and held-out text costs 1.73,
+# 1.73 and 1.72 bits a character. Whole words give .86 and a best k of 8. A thousand
+# merges are the most readable of those with a best k in the middle.
 DEFAULT_MERGES = 1000
 
 # A text is cut into words before any pair is joined, so no piece crosses a space.
