@@ -1,0 +1,120 @@
+"""A server and a browser for the tests of the built pages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from browser import NoBrowser, launch
+from serve import SITE, make_server
+from site_kit import WIDE, Visit
+
+
+def built_pages() -> list[str]:
+    """Addresses of the built pages, as seen from the site's root."""
+    return sorted(
+        path.relative_to(SITE).as_posix()
+        for folder in ("book", "notebooks")
+        for path in (SITE / folder).glob("*.html")
+    )
+
+
+@pytest.fixture(scope="session")
+def site() -> Path:
+    """The folder of the built site."""
+    if not (SITE / "index.html").exists():
+        pytest.fail("there is no built book: type `make html` first", pytrace=False)
+    return SITE
+
+
+@pytest.fixture(scope="session")
+def address(site: Path) -> Iterator[str]:
+    """The address at which the site is served."""
+    server = make_server(0, site)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A headless Chromium; without one the tests fail and say what to install."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        try:
+            running = launch(playwright)
+        except NoBrowser as error:
+            pytest.fail(str(error), pytrace=False)
+        yield running
+        running.close()
+
+
+def settle(page: Any) -> None:
+    """Wait until formulas, fonts and widgets are drawn."""
+    page.wait_for_load_state("networkidle")
+    page.evaluate(
+        """async () => {
+            if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
+            await document.fonts.ready;
+        }"""
+    )
+    page.wait_for_function(
+        """() => [...document.querySelectorAll(
+                'script[type="application/vnd.jupyter.widget-view+json"]')]
+            .every((view) => view.parentElement.querySelector(
+                '.jupyter-widgets, .jp-Widget, .lm-Widget'))"""
+    )
+
+
+@pytest.fixture(scope="session")
+def open_page(browser: Any, address: str) -> Iterator[Callable[..., Visit]]:
+    """Open a page with every request to another server blocked and noted."""
+    contexts = []
+
+    def open_(name: str, viewport: dict[str, int] = WIDE, **options: Any) -> Visit:
+        context = browser.new_context(viewport=viewport, **options)
+        contexts.append(context)
+        page = context.new_page()
+        visit = Visit(page)
+
+        def route(route: Any) -> None:
+            url = route.request.url
+            if url.startswith((address, "data:", "blob:")):
+                route.continue_()
+            else:
+                visit.foreign.append(url)
+                route.abort()
+
+        def answered(response: Any) -> None:
+            if response.status >= 400:
+                visit.missing.append(f"{response.status} {response.url}")
+
+        def spoke(message: Any) -> None:
+            if message.type == "error":
+                visit.errors.append(message.text)
+
+        context.route("**/*", route)
+        page.on("response", answered)
+        page.on("console", spoke)
+        page.on("pageerror", lambda error: visit.errors.append(str(error)))
+        page.goto(address + quote(name, safe="/?=&"))
+        settle(page)
+        return visit
+
+    yield open_
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="module", params=built_pages())
+def visit(request: Any, open_page: Callable[..., Visit]) -> Iterator[Visit]:
+    """Each page of the book, opened once for all tests of a module."""
+    opened = open_page(request.param)
+    yield opened
+    opened.page.close()
