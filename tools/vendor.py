@@ -86,8 +86,8 @@ PACKAGES = (
         "wglgQQ+VMj+MBKkTttdeoMtOah/H2A1w5GU1OAVXmDQqZYTK6C+oHZjQMxcNezIpiqUjC1YHKOo5XdP"
         "3ENvBng==",
         "package/dist/",
-        "",
-        ("embed-amd.js", "*.woff2", "*.woff"),
+        "@jupyter-widgets/html-manager/dist/",
+        ("embed-amd.js", "*.woff2"),
     ),
 )
 
@@ -182,7 +182,9 @@ def anywidget_script() -> Path:
 
 def wanted() -> dict[str, str]:
     """What a complete folder holds, by name and version."""
-    versions = {package.name: package.version for package in PACKAGES}
+    versions = {
+        package.name: f"{package.version} {package.into}" for package in PACKAGES
+    }
     return versions | {"anywidget": metadata.version("anywidget")}
 
 

@@ -2,23 +2,36 @@
 // and two things that the widget manager leaves out on a plain page.
 (function () {
   const here = new URL(".", document.currentScript.src).href;
-  window.__jupyter_widgets_assets_path__ = here + "vendor/";
   window.requirejs.config({
     baseUrl: here + "vendor",
     map: { "*": { anywidget: here + "vendor/anywidget.js" } },
   });
 
-  // The widget manager speaks to MathJax 2; the book uses MathJax 3.
-  const mathjax = (window.MathJax = window.MathJax || {});
-  mathjax.Hub = mathjax.Hub || {
-    Queue(call) {
-      const element = call[2];
-      const ready = window.MathJax.startup && window.MathJax.startup.promise;
-      if (ready && window.MathJax.typesetPromise) {
-        ready.then(() => window.MathJax.typesetPromise([element]));
-      }
+  // The widget manager speaks to MathJax 2, the book loads MathJax 3, which puts a
+  // new object in place of the old one: so each that is put there gets a Hub.
+  function addHub(mathjax) {
+    if (!mathjax || mathjax.Hub) return;
+    mathjax.Hub = {
+      Queue(call) {
+        const typeset = () => window.MathJax.typesetPromise([call[2]]);
+        const startup = window.MathJax.startup;
+        if (startup && startup.promise) startup.promise.then(typeset);
+        else window.addEventListener("load", () =>
+          window.MathJax.startup?.promise?.then(typeset));
+      },
+    };
+  }
+  let mathjax = window.MathJax || {};
+  addHub(mathjax);
+  Object.defineProperty(window, "MathJax", {
+    configurable: true,
+    enumerable: true,
+    get: () => mathjax,
+    set(value) {
+      mathjax = value;
+      addHub(mathjax);
     },
-  };
+  });
 
   // A slider is announced by the label that stands beside it.
   function nameSliders(root) {
