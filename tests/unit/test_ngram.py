@@ -364,26 +364,25 @@ def test_order_beyond_the_text(smoothing):
         assert (p[1:] > 0).all()
 
 
-def test_keys_too_wide_for_one_number(monkeypatch):
-    """Sorting by key alone gives the same tables as sorting key and position."""
-    sequences = random_sequences(3, 300, 40, 30)
-    packed = NGramModel.fit(sequences, order=4, vocab_size=300)
-    group = ngram._group
-    monkeypatch.setattr(ngram, "_group", lambda key, bits: group(key, 64))
-    sorted_apart = NGramModel.fit(sequences, order=4, vocab_size=300)
-    assert_same_model(packed, sorted_apart)
-    assert_same_model(packed.extend(sequences), sorted_apart.extend(sequences))
+@pytest.mark.parametrize("bits", [1, 15, 16, 17, 31, 32, 33, 40])
+def test_ascending_order(bits):
+    rng = np.random.default_rng(bits)
+    values = rng.integers(0, 2**bits, 500)
+    values[::3] = values[0]
+    expected = sorted(range(500), key=lambda i: values[i])  # stable
+    assert ngram._ascending(values, 2**bits - 1).tolist() == expected
 
 
-def test_group_of_wide_and_narrow_keys():
-    key = np.array([5, 2, 5, 0, 2, 5])
-    for bits in (3, 61, 62, 63):
-        order, distinct, first = ngram._group(key.copy(), bits)
-        assert order.tolist() == [3, 1, 4, 0, 2, 5]
-        assert distinct.tolist() == [0, 2, 5]
-        assert first.tolist() == [0, 1, 3]
-    wide = np.array([2**62, 1, 2**62 + 1, 2**62])
-    assert ngram._group(wide, 63)[1].tolist() == [1, 2**62, 2**62 + 1]
+def test_more_contexts_than_sixteen_bits():
+    """All that a dict counts, on a text with over 2**16 different bigrams."""
+    text = np.random.default_rng(0).integers(0, 400, 120_000)
+    model = NGramModel.fit([text], order=3, vocab_size=400)
+    words = text.tolist()
+    counts = Counter(zip(words, words[1:], words[2:], strict=False))
+    assert model.size(2) > 2**16
+    assert model.size(3) == len(counts)
+    for gram in list(counts)[:3000]:
+        assert model.count(gram) == counts[gram]
 
 
 def test_large_vocabulary():
