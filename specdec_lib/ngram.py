@@ -1,19 +1,7 @@
 """N-gram language models: count, smooth, back off.
 
-An m-gram is m tokens in a row. A model of order n predicts a token from at most the
-n - 1 tokens before it, its *context*. Everything here rests on one table per m, from 1
-to n, whose rows are the different m-grams of the text, sorted by context, then token:
-
-    token[i]    last token of m-gram i
-    seen[i]     how often m-gram i was seen
-    start[j]    the m-grams whose context is row j of the table for m - 1 are the rows
-                start[j] .. start[j + 1] - 1, in order of their last tokens
-    suffix[i]   row, in the table for m - 1, of m-gram i without its first token
-
-So a context is a pair (m, row). Its continuations are one slice, a longer context is
-found by a binary search in that slice, and a shorter one by one step along ``suffix``.
-The table for m = 1 has a row for every token of the vocabulary, seen or not, so that
-there row and token are the same number.
+A model of order n predicts a token from at most the n - 1 tokens before it, its
+*context*. The counts stand in the sorted tables of ``ngram_tables``.
 
 A smoothing turns the counts of one context into weights and one back-off weight:
 
@@ -35,7 +23,6 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,8 +30,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .models import check_rewind, check_tokens
+from .ngram_tables import (
+    Ints,
+    Table,
+    continuation_counts,
+    count_ngrams,
+    merge,
+    name_arrays,
+    position,
+    read_tables,
+)
 
-Ints = NDArray[Any]  # of integers, of the width that fits
 Floats = NDArray[np.float64]
 
 MAX_ORDER = 8
@@ -118,133 +114,7 @@ def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
 
 
-# ---- counting
-
-
-class Table(NamedTuple):
-    """All m-grams of one m; the module's docstring says how they are laid out."""
-
-    token: Ints
-    seen: Ints
-    start: Ints
-    suffix: Ints
-
-    @property
-    def size(self) -> int:
-        """Number of m-grams."""
-        return len(self.token)
-
-
-def _lengths(table: Table) -> Ints:
-    """How many m-grams each context has."""
-    start = table.start.astype(np.int64)
-    return start[1:] - start[:-1]
-
-
-def _narrow(values: Ints, largest: int | None = None) -> Ints:
-    """``values``, none negative, in the narrowest type that holds them."""
-    if largest is None:
-        largest = int(values.max()) if values.size else 0
-    dtype = np.min_scalar_type(largest)
-    return values.astype(np.int64 if dtype == np.uint64 else dtype)
-
-
-def _ascending(values: Ints, largest: int) -> Ints:
-    """Positions in ascending order of ``values``, 0 .. ``largest``; ties stay in order.
-
-    NumPy sorts 16-bit numbers digit by digit, several times faster than it compares
-    larger ones. So these are sorted by their low 16 bits, then the next, and so on.
-    """
-    order = values.astype(np.uint16).argsort(kind="stable")
-    for shift in range(16, largest.bit_length(), 16):
-        digit = (values >> shift).astype(np.uint16)
-        order = order.take(digit.take(order).argsort(kind="stable"))
-    return order
-
-
-def _tabulate(
-    context: Ints, token: Ints, suffix: Ints, count: Ints | None, contexts: int
-) -> tuple[Table, Ints]:
-    """The table of m-grams given as (context row, token) pairs, and each pair's row.
-
-    The pairs come in ascending order of ``token``. ``count`` says how often each pair
-    counts, None: once. ``contexts``: number of contexts.
-    """
-    order = _ascending(context, contexts - 1)
-    context, token = context.take(order), token.take(order)
-    begins = np.ones(len(order), dtype=bool)
-    begins[1:] = (context[1:] != context[:-1]) | (token[1:] != token[:-1])
-    first = np.flatnonzero(begins)
-    if count is None:
-        count = np.append(first[1:], len(order))[: len(first)] - first
-    elif len(first):
-        count = np.add.reduceat(count[order], first)
-    per_context = np.bincount(context[first], minlength=contexts)
-    table = Table(
-        token=token[first],
-        seen=_narrow(count),
-        start=_narrow(np.append(0, np.cumsum(per_context))),
-        suffix=_narrow(suffix[order[first]]),
-    )
-    row_type = np.int32 if len(order) < 2**31 else np.int64
-    rows = np.empty(len(order), dtype=row_type)
-    rows[order] = np.cumsum(begins, dtype=row_type) - 1
-    return table, rows
-
-
-def _unigrams(count: Ints) -> Table:
-    tokens = len(count)
-    everything = np.array([0, tokens])
-    nothing = np.zeros(tokens, dtype=np.uint8)
-    return Table(_narrow(np.arange(tokens)), _narrow(count), everything, nothing)
-
-
-def _count(text: Ints, boundary: int, order: int, tokens: int) -> list[Table]:
-    """Tables for m = 1 .. order. ``text`` begins with ``boundary``."""
-    position = np.arange(len(text))
-    begins = text == boundary
-    age = position - np.maximum.accumulate(np.where(begins, position, 0))
-    age = np.minimum(age, order).astype(np.uint8)  # tokens since the last boundary
-    tables = [_unigrams(np.bincount(text[~begins], minlength=tokens))]
-    text = _narrow(text, tokens - 1)
-    ends = _ascending(text, tokens - 1)  # where m-grams end, in order of last tokens
-    rows = text
-    for m in range(2, order + 1):
-        # rows[i]: row of the (m - 1)-gram that ends at position i
-        ends = ends[age.take(ends) >= m - 1]
-        table, found = _tabulate(
-            rows.take(ends - 1), text.take(ends), rows.take(ends), None, tables[-1].size
-        )
-        tables.append(table)
-        rows = np.empty(len(text), dtype=found.dtype)
-        rows[ends] = found
-    return tables
-
-
-def _merge(left: list[Table], right: list[Table]) -> list[Table]:
-    """Tables of two texts taken together."""
-    merged = [_unigrams(left[0].seen.astype(np.int64) + right[0].seen)]
-    tokens = merged[0].size
-    new_rows = [np.arange(tokens), np.arange(tokens)]
-    for pair in zip(left[1:], right[1:], strict=True):
-        token = np.concatenate([table.token for table in pair])
-        order = _ascending(token, tokens - 1)
-        context, suffix = [], []
-        for table, new_row in zip(pair, new_rows, strict=True):
-            context.append(np.repeat(new_row, _lengths(table)))
-            suffix.append(new_row[table.suffix])
-        table, found = _tabulate(
-            np.concatenate(context)[order],
-            token[order],
-            np.concatenate(suffix)[order],
-            np.concatenate([table.seen.astype(np.int64) for table in pair])[order],
-            merged[-1].size,
-        )
-        merged.append(table)
-        rows = np.empty_like(found)
-        rows[order] = found
-        new_rows = [rows[: pair[0].size], rows[pair[0].size :]]
-    return merged
+# ---- sequences
 
 
 def _join(sequences: Iterable[ArrayLike], settings: Settings) -> Ints:
@@ -279,27 +149,7 @@ def _boundary(settings: Settings) -> int:
     return settings.vocab_size if settings.bos_id is None else settings.bos_id
 
 
-def _position(ascending: Ints, token: int) -> int | None:
-    """Where ``token`` stands in ``ascending``, or None."""
-    wanted = ascending.dtype.type(token)  # of one type, or searchsorted copies
-    at = int(ascending.searchsorted(wanted))
-    return at if at < len(ascending) and ascending[at] == wanted else None
-
-
 # ---- Kneser-Ney
-
-
-def _continuation_counts(tables: list[Table]) -> list[Ints]:
-    """For each m-gram below the highest order: how many different tokens precede it.
-
-    An m-gram that begins a sequence has none before it and keeps its count, as in
-    KenLM; so do the m-grams of the highest order.
-    """
-    adjusted = []
-    for table, longer in pairwise(tables):
-        before = np.bincount(longer.suffix, minlength=len(table.token))
-        adjusted.append(_narrow(np.where(before == 0, table.seen, before)))
-    return [*adjusted, tables[-1].seen]
 
 
 def _estimate_discounts(count: Ints) -> list[float]:
@@ -358,7 +208,7 @@ class NGramModel:
         self._tables = tables[: settings.order]
         self._counts = [table.seen for table in self._tables]
         if settings.smoothing == "kneser-ney":
-            self._counts = _continuation_counts(self._tables)
+            self._counts = continuation_counts(self._tables)
             given = settings.discounts
             per_order = given or [_estimate_discounts(c) for c in self._counts]
             self._discounts = [np.array([0.0, *triple]) for triple in per_order]
@@ -368,10 +218,10 @@ class NGramModel:
         if settings.bos_id is not None:
             self._uniform[settings.bos_id] = 0.0
         self._unigram = self._after_nothing()
-        self._best = [np.full(1, -1)]
-        self._best += [
-            np.full(len(table.token), -1, dtype=np.int32) for table in self._tables[:-1]
-        ]
+        # one more than the best token of each context, 0 where nobody asked yet
+        sizes = [1, *(table.size for table in self._tables[:-1])]
+        best = np.min_scalar_type(settings.vocab_size)
+        self._best = [np.zeros(size, dtype=best) for size in sizes]
 
     @classmethod
     def fit(
@@ -422,7 +272,9 @@ class NGramModel:
     ) -> list[Table]:
         boundary = _boundary(settings)
         tokens = max(settings.vocab_size, boundary + 1)
-        return _count(_join(sequences, settings), boundary, settings.order, tokens)
+        return count_ngrams(
+            _join(sequences, settings), boundary, settings.order, tokens
+        )
 
     def extend(self, sequences: Iterable[ArrayLike]) -> NGramModel:
         """A new model of this one's text and ``sequences`` together.
@@ -430,7 +282,7 @@ class NGramModel:
         Equal to fitting all of it at once. The old model stays as it was.
         """
         more = self._count_sequences(sequences, self.settings)
-        return NGramModel(_merge(self._tables, more), self.settings)
+        return NGramModel(merge(self._tables, more), self.settings)
 
     def with_settings(self, **changes: Any) -> NGramModel:
         """The same counts with another smoothing, its parameters or a lower order.
@@ -519,7 +371,7 @@ class NGramModel:
             return token
         table = self._tables[m]
         first = table.start[row]
-        at = _position(table.token[first : table.start[row + 1]], token)
+        at = position(table.token[first : table.start[row + 1]], token)
         return None if at is None else int(first) + at
 
     def _find(self, tokens: list[int]) -> int | None:
@@ -635,7 +487,7 @@ class NGramModel:
         layers, left = self._layers(node)
         p = left * float(self._below(node)[token])
         for tokens, share in layers:
-            at = _position(tokens, token)
+            at = position(tokens, token)
             if at is not None:
                 p += float(share[at])
         return p
@@ -644,11 +496,11 @@ class NGramModel:
         """The best token; kept, in one number per context, once it was worked out."""
         if self.settings.smoothing == "add-k" and node.m < node.wanted:
             return int(self._uniform.argmax())
-        best = int(self._best[node.m][node.row])
-        if best < 0:
-            best = int(self._distribution(node).argmax())
-            self._best[node.m][node.row] = best
-        return best
+        kept = int(self._best[node.m][node.row])
+        if kept == 0:
+            kept = int(self._distribution(node).argmax()) + 1
+            self._best[node.m][node.row] = kept
+        return kept - 1
 
     def probabilities(self, context: ArrayLike = ()) -> Floats:
         """(V,) probabilities of the token after ``context``; they sum to 1."""
@@ -698,9 +550,7 @@ class NGramModel:
 
         Nothing is added to the name. Settings are JSON, the rest arrays of integers.
         """
-        arrays: dict[str, Any] = {"seen_1": self._tables[0].seen}
-        for m, table in enumerate(self._tables[1:], 2):
-            arrays |= {f"{name}_{m}": a for name, a in table._asdict().items()}
+        arrays: dict[str, Any] = dict(name_arrays(self._tables))
         target = Path(path)
         draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
@@ -736,45 +586,14 @@ class NGramModel:
             )
         try:
             settings = _read_settings(str(content["settings"]))
-            return cls(_read_tables(content, settings), settings)
+            tokens = max(settings.vocab_size, _boundary(settings) + 1)
+            return cls(read_tables(content, settings.order, tokens), settings)
         except (AttributeError, KeyError, ValueError, TypeError) as error:
             raise ValueError(f"{path} is a broken n-gram model: {error}") from error
 
 
 def _read_settings(text: str) -> Settings:
     return Settings(**{name: _plain(value) for name, value in json.loads(text).items()})
-
-
-def _read_tables(content: dict[str, Any], settings: Settings) -> list[Table]:
-    """The tables of a file, checked so that no later look-up can leave them."""
-    tokens = max(settings.vocab_size, _boundary(settings) + 1)
-    for name, array in content.items():
-        if name not in ("format", "version", "settings"):
-            if array.ndim != 1 or array.dtype.kind not in "iu":
-                raise ValueError(f"{name} must be a row of integers")
-            if array.size and int(array.min()) < 0:
-                raise ValueError(f"{name} must not be negative")
-    if len(content["seen_1"]) != tokens or not content["seen_1"].any():
-        raise ValueError("seen_1 must have one count for each token")
-    tables = [_unigrams(content["seen_1"])]
-    for m in range(2, settings.order + 1):
-        table = Table(*(content[f"{name}_{m}"] for name in Table._fields))
-        contexts, size = len(tables[-1].token), len(table.token)
-        steps = _lengths(table)
-        if len(steps) != contexts or table.start[0] != 0 or table.start[-1] != size:
-            raise ValueError(
-                f"start_{m} must divide the {m}-grams among their contexts"
-            )
-        if (steps < 0).any() or len(table.seen) != size or len(table.suffix) != size:
-            raise ValueError(f"arrays of the {m}-grams must agree in length")
-        if size:
-            key = np.repeat(np.arange(contexts), steps) * tokens + table.token
-            if int(table.token.max()) >= tokens or (np.diff(key) <= 0).any():
-                raise ValueError(f"token_{m} must ascend inside each context")
-            if int(table.suffix.max()) >= contexts or not table.seen.all():
-                raise ValueError(f"suffix_{m} and seen_{m} must point at real m-grams")
-        tables.append(table)
-    return tables
 
 
 # ---- a sequence being read

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from specdec_lib import ngram
+from specdec_lib import ngram_tables
 from specdec_lib.ngram import NGramModel
 
 SMOOTHINGS = ["add-k", "jelinek-mercer", "kneser-ney", "stupid-backoff"]
@@ -370,7 +370,7 @@ def test_ascending_order(bits):
     values = rng.integers(0, 2**bits, 500)
     values[::3] = values[0]
     expected = sorted(range(500), key=lambda i: values[i])  # stable
-    assert ngram._ascending(values, 2**bits - 1).tolist() == expected
+    assert ngram_tables._ascending(values, 2**bits - 1).tolist() == expected
 
 
 def test_more_contexts_than_sixteen_bits():
