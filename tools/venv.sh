@@ -3,10 +3,12 @@
 # changed, put right after a `git pull` or a move of the folder. Called by make.
 #
 #   PYTHON=python3.12 sh tools/venv.sh
+#   REQUIREMENTS=requirements.in sh tools/venv.sh     the newest versions, unpinned
 set -eu
 cd "$(dirname "$0")/.."
 root=$(pwd -P)
 stamp=.venv/.installed
+requirements=${REQUIREMENTS:-requirements.txt}
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -15,7 +17,7 @@ has_venv='import ensurepip, venv'
 
 version() { "$1" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])'; }
 
-want="$(cat requirements.txt pyproject.toml | cksum) $root"
+want="$(cat "$requirements" pyproject.toml | cksum) $root"
 
 if [ -x .venv/bin/python ] && [ -z "${PYTHON:-}" ] && [ -f "$stamp" ] \
     && [ "$(sed -n 1p "$stamp")" = "$want" ] \
@@ -87,15 +89,18 @@ if [ ! -d .venv ]; then
     fi
 fi
 
-say "Installing the pinned requirements (a few minutes the first time) ..."
+say "Installing what $requirements lists (a few minutes the first time) ..."
 rm -f "$stamp"
 pip=".venv/bin/python -m pip --disable-pip-version-check install --quiet"
-if ! $pip --requirement requirements.txt; then
+if ! $pip --requirement "$requirements"; then
     say "The requirements could not be installed; pip's message is above."
     say "Check the network, then type the same command again."
     exit 1
 fi
 # No build isolation: setuptools is among the pinned requirements.
-$pip --no-build-isolation --no-deps --editable .
+if ! $pip --no-build-isolation --no-deps --editable .; then
+    say "The library itself could not be installed; pip's message is above."
+    exit 1
+fi
 printf '%s\n%s\n' "$want" "$root" >"$stamp"
 say "Ready: .venv, Python $(version .venv/bin/python)."

@@ -1,0 +1,151 @@
+"""Check everything, in the order in which a fault is cheapest to find.
+
+make test                             all steps; stops at the first that fails
+make check                            the quick steps
+python tools/run_tests.py lint site   these steps
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHON = sys.executable
+PYTEST = [PYTHON, "-m", "pytest", "--quiet"]
+WORKERS = ["-n", str(max(2, min(4, os.cpu_count() or 2)))]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One part of the checks: what is run, and what to do where it fails."""
+
+    name: str
+    commands: tuple[list[str], ...]
+    advice: str
+    quick: bool = False
+
+
+STEPS = (
+    Step(
+        "lint",
+        ([PYTHON, "-m", "ruff", "check", "."],),
+        "Mend the lines named above; `.venv/bin/ruff check --fix .` mends many.",
+        quick=True,
+    ),
+    Step(
+        "types",
+        ([PYTHON, "-m", "mypy"],),
+        "Mend the annotations named above.",
+        quick=True,
+    ),
+    Step(
+        "doctests",
+        ([*PYTEST, "--doctest-modules", "specdec_lib"],),
+        "An example in a docstring does not print what it says.",
+        quick=True,
+    ),
+    Step(
+        "unit",
+        ([*PYTEST, *WORKERS, "tests/unit"],),
+        "Run one test: .venv/bin/pytest tests/unit/FILE.py -k NAME",
+        quick=True,
+    ),
+    Step(
+        "exactness",
+        ([*PYTEST, *WORKERS, "tests/exactness"],),
+        "The output is no longer exactly the target's distribution. Do not loosen the\n"
+        "test: enumerate the smallest failing case by hand.",
+    ),
+    Step(
+        "policy",
+        ([*PYTEST, "tests/notebooks"],),
+        "Mend the chapter as the message says (the rules: CONTRIBUTING.md).",
+    ),
+    Step(
+        "notebooks",
+        (
+            [
+                *PYTEST,
+                *("--nbval", "--nbval-current-env", "--nbval-cell-timeout=600"),
+                *(*WORKERS, "--dist", "loadfile", "notebooks"),
+            ],
+        ),
+        "A cell printed something else than what is stored. If the new output is\n"
+        "right: `make notebooks`, read the change (`git diff`), and read the prose.",
+    ),
+    Step(
+        "build",
+        (
+            [PYTHON, "tools/vendor.py"],
+            [PYTHON, "tools/build_site.py"],
+        ),
+        "Mend the warnings named above, then `make html`.",
+    ),
+    Step(
+        "site",
+        ([*PYTEST, "tests/site"],),
+        "Look at the page: `make book`, or `make screenshots PAGES=notebooks/04`.",
+    ),
+)
+
+
+def run(step: Step) -> bool:
+    """Run one step; whether it passed."""
+    print(f"\n== {step.name} ".ljust(72, "="), flush=True)
+    start = time.perf_counter()
+    environment = dict(os.environ, PYDEVD_DISABLE_FILE_VALIDATION="1")
+    for command in step.commands:
+        done = subprocess.run(command, cwd=ROOT, env=environment)
+        if done.returncode:
+            print(f"\n== {step.name} failed. {step.advice}", flush=True)
+            print(f"   Again: .venv/bin/python tools/run_tests.py {step.name}")
+            return False
+    print(f"   {step.name}: {time.perf_counter() - start:.0f} s", flush=True)
+    return True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [step.name for step in STEPS]
+    parser.add_argument("steps", nargs="*", metavar="STEP", help=", ".join(names))
+    parser.add_argument("--quick", action="store_true", help="the quick steps only")
+    parser.add_argument(
+        "--keep-going", action="store_true", help="run the later steps all the same"
+    )
+    arguments = parser.parse_args()
+    unknown = set(arguments.steps) - set(names)
+    if unknown:
+        parser.error(f"no step {sorted(unknown)}; there are: {', '.join(names)}")
+    chosen = [
+        step
+        for step in STEPS
+        if (not arguments.steps or step.name in arguments.steps)
+        and (step.quick or not arguments.quick)
+    ]
+    start = time.perf_counter()
+    failed = []
+    for step in chosen:
+        if not run(step):
+            failed.append(step.name)
+            if not arguments.keep_going:
+                break
+    minutes = (time.perf_counter() - start) / 60
+    if failed:
+        print(f"\nFailed: {', '.join(failed)} (after {minutes:.1f} min)")
+        return 1
+    print(
+        f"\nAll of it passes: {', '.join(s.name for s in chosen)} ({minutes:.1f} min)"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
