@@ -77,8 +77,17 @@ def microseconds(query: Callable[[int], Any], count: int, runs: int = 7) -> floa
     return seconds(all_queries, runs) / count * 1e6
 
 
-def row(what: str, value: float, unit: str, target: str = "") -> Row:
-    return {"what": what, "value": value, "unit": unit, "target": target}
+def row(
+    what: str, value: float, unit: str, target: str = "", tokens: int | None = None
+) -> Row:
+    """One figure. ``tokens``: size of the text, for those that grow with it."""
+    return {
+        "what": what,
+        "value": value,
+        "unit": unit,
+        "target": target,
+        "tokens": tokens,
+    }
 
 
 # ---- training
@@ -119,23 +128,28 @@ def training_rows(words: list[str], sizes: list[int], quick: bool) -> Iterator[R
         speed[size] = size / seconds(lambda t=tokens: fit(t, 10_000), 5)
         model = fit(tokens, 10_000)
         name = f"{size:.0e} tokens"
-        yield row(f"training, order {ORDER}, {name}", speed[size], "tokens/s")
+        yield row(
+            f"training, order {ORDER}, {name}", speed[size], "tokens/s", tokens=size
+        )
         yield row(
             f"memory, order {ORDER}, {name}",
             model.nbytes / size,
             "bytes/token",
-            "<= 40" if size >= 10**6 else "",
+            "<= 40",
+            tokens=size,
         )
         half = tokens[: size // 2]
         base = fit(half, 10_000)
         took = seconds(lambda b=base, h=half: b.extend([h]), 3)
-        yield row(f"extending by half, {name}", len(half) / took, "tokens/s")
+        yield row(
+            f"extending by half, {name}", len(half) / took, "tokens/s", tokens=size
+        )
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.npz"
             took = seconds(lambda m=model, p=path: m.save(p), 3)
-            yield row(f"saving, {name}", took * 1e3, "ms")
+            yield row(f"saving, {name}", took * 1e3, "ms", tokens=size)
             took = seconds(lambda p=path: NGramModel.load(p), 3)
-            yield row(f"loading, {name}", took * 1e3, "ms")
+            yield row(f"loading, {name}", took * 1e3, "ms", tokens=size)
     small, large = sizes[0], sizes[-1]
     tokens = as_tokens(words[:small], 10_000)
     nltk_speed = small / seconds(lambda: nltk_fit(tokens), 1)
@@ -149,7 +163,12 @@ def training_rows(words: list[str], sizes: list[int], quick: bool) -> Iterator[R
         dict_fit(tokens)
         dict_speed = size / (time.process_time() - begin)
         yield row(f"dict of dicts, {size:.0e} tokens", dict_speed, "tokens/s")
-        yield row("  ours / dict of dicts", speed[size] / dict_speed, "times", ">= 10")
+        yield row(
+            f"  ours / dict of dicts, {size:.0e} tokens",
+            speed[size] / dict_speed,
+            "times",
+            ">= 10",
+        )
 
 
 # ---- queries
@@ -284,7 +303,7 @@ def query_rows(words: list[str], vocab_size: int) -> Iterator[Row]:
 
 
 def run(quick: bool = False) -> list[Row]:
-    """All figures, one record each: what, value, unit, target."""
+    """All figures, one record each: what, value, unit, target, tokens."""
     sizes = [10**5, 3 * 10**5] if quick else [10**5, 3 * 10**5, 10**6]
     words = library_words(sizes[-1])
     rows = list(training_rows(words, [s for s in sizes if s <= len(words)], quick))

@@ -80,18 +80,22 @@ class Settings:
                 f"smoothing must be one of {', '.join(SMOOTHINGS)}; "
                 f"got {self.smoothing!r}"
             )
-        if not 0 < self.add_k < np.inf:
-            raise ValueError(f"add_k must be above 0, got {self.add_k}")
-        if not 0 < self.backoff <= 1:
-            raise ValueError(f"backoff must be in (0, 1], got {self.backoff}")
-        mix = np.asarray(self.interpolation, dtype=float)
+        add_k = _floats("add_k", self.add_k)
+        if add_k.shape != () or not 0 < add_k < np.inf:
+            raise ValueError(f"add_k must be one number above 0, got {self.add_k}")
+        backoff = _floats("backoff", self.backoff)
+        if backoff.shape != () or not 0 < backoff <= 1:
+            raise ValueError(
+                f"backoff must be one number in (0, 1], got {self.backoff}"
+            )
+        mix = _floats("interpolation", self.interpolation)
         if mix.shape not in ((), (self.order,)) or not ((mix >= 0) & (mix < 1)).all():
             raise ValueError(
                 "interpolation must be one number in [0, 1), or one for each of the "
                 f"{self.order} orders; got {self.interpolation}"
             )
         if self.discounts is not None:
-            given = np.asarray(self.discounts, dtype=float)
+            given = _floats("discounts", self.discounts)
             fits = given.shape == (self.order, 3)
             if not fits or not ((given >= 0) & (given <= [1, 2, 3])).all():
                 raise ValueError(
@@ -105,6 +109,13 @@ def _check_int(name: str, value: Any, low: int, high: int) -> None:
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if not low <= value <= high:
         raise ValueError(f"{name} must be inside {low} .. {high}, got {value}")
+
+
+def _floats(name: str, value: Any) -> Floats:
+    try:
+        return np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be made of numbers, got {value!r}") from None
 
 
 def _plain(value: Any) -> Any:
@@ -258,12 +269,9 @@ class NGramModel:
         Raises TypeError or ValueError on bad arguments, on no sequences and on an
         empty sequence.
         """
-        if discounts is not None:
-            discounts = np.asarray(discounts, dtype=float)
         given = (order, vocab_size, smoothing, bos_id, eos_id)
-        settings = Settings(
-            *map(_plain, (*given, add_k, interpolation, backoff, discounts))
-        )
+        parameters = (add_k, interpolation, backoff, discounts)
+        settings = Settings(*map(_plain, given + parameters))
         return cls(cls._count_sequences(sequences, settings), settings)
 
     @staticmethod
@@ -528,6 +536,9 @@ class NGramModel:
 
         So with an ``eos_id`` its end is predicted too. ValueError if it is empty.
         """
+        tokens = check_tokens(tokens, self.vocab_size)
+        if not len(tokens):
+            raise ValueError("tokens must hold at least one token, got none")
         text = _join([tokens], self.settings)
         node, logs = ROOT, []
         for token in text.tolist():
@@ -602,8 +613,9 @@ def _read_settings(text: str) -> Settings:
 class NGramState:
     """One sequence read by a model; see ``models.State``.
 
-    Holds one small record per token, so a rewind is a cut. Besides the contract's
-    names it has three that spare a draft the logits it does not need.
+    Holds one small record per token, so a rewind is a cut. ``advance``, ``greedy`` and
+    ``probabilities`` are not in the contract: they spare a draft the logits that it
+    does not need.
     """
 
     def __init__(self, model: NGramModel) -> None:

@@ -298,7 +298,7 @@ def test_perplexity_by_hand():
     assert model.perplexity([2, 2]) == pytest.approx(
         (2 / 3 * 1 / 3 * 2 / 3) ** (-1 / 3)
     )
-    with pytest.raises(ValueError, match="at least one token"):
+    with pytest.raises(ValueError, match="tokens must hold at least one token"):
         model.perplexity([])
 
 
@@ -493,6 +493,11 @@ def test_nothing_but_beginnings():
         ({"eos_id": 1.5}, TypeError),
         ({"add_k": 0}, ValueError),
         ({"add_k": math.nan}, ValueError),
+        ({"add_k": "much"}, TypeError),
+        ({"add_k": [1.0, 2.0]}, ValueError),
+        ({"backoff": "half"}, TypeError),
+        ({"discounts": [[1, 2, 3], [1, 2]]}, TypeError),
+        ({"interpolation": "half"}, TypeError),
         ({"interpolation": 1.0}, ValueError),
         ({"interpolation": [0.5]}, ValueError),
         ({"interpolation": math.nan}, ValueError),
