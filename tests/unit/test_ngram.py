@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import zipfile
 from collections import Counter
 from fractions import Fraction
@@ -660,6 +661,17 @@ def test_save_replaces_and_leaves_the_old_file_on_failure(tmp_path, monkeypatch)
         model.save(path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows replaces no open file")
+def test_save_never_writes_into_the_old_file(tmp_path):
+    """Who has it open goes on reading what was there."""
+    model, path = saved(tmp_path)
+    before = path.read_bytes()
+    with open(path, "rb") as old:
+        model.extend([[2, 3]]).save(path)
+        assert old.read() == before
+    assert path.read_bytes() != before
 
 
 def test_load_of_no_file(tmp_path):
