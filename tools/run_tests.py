@@ -34,7 +34,10 @@ class Step:
 STEPS = (
     Step(
         "lint",
-        ([PYTHON, "-m", "ruff", "check", "."],),
+        (
+            [PYTHON, "-m", "ruff", "check", "."],
+            [PYTHON, "tools/check_text.py"],
+        ),
         "Mend the lines named above; `.venv/bin/ruff check --fix .` mends many.",
         quick=True,
     ),
