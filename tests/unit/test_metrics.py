@@ -1,0 +1,115 @@
+"""Every figure of a run, by hand."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import specdec_lib as sd
+
+
+def round_of(drafted, accepted, emitted, **seconds):
+    return sd.Round(
+        drafted=(0,) * drafted, accepted=accepted, emitted=(0,) * emitted, **seconds
+    )
+
+
+@pytest.mark.parametrize(
+    "drafted, accepted, emitted, tested",
+    [
+        (4, 0, 1, 1),  # the first is rejected, three are never looked at
+        (4, 1, 2, 2),
+        (4, 3, 4, 4),
+        (4, 4, 5, 4),  # all accepted, and a bonus
+        (0, 0, 1, 0),  # no guesses: plain decoding
+        (4, 2, 2, 2),  # the second accepted guess was a stop id
+        (4, 4, 4, 4),  # the last one was
+    ],
+)
+def test_tested_is_up_to_and_including_the_first_rejection(
+    drafted, accepted, emitted, tested
+):
+    assert round_of(drafted, accepted, emitted).tested == tested
+
+
+def test_rounds_of_all_and_nothing():
+    metrics = sd.Metrics.from_rounds([round_of(4, 4, 5), round_of(4, 0, 1)])
+    assert (metrics.drafted, metrics.tested) == (8, 5)
+    assert (metrics.accepted, metrics.emitted, metrics.target_calls) == (4, 6, 2)
+    assert metrics.acceptance_rate == 4 / 5
+    assert metrics.draft_efficiency == 4 / 8
+    assert metrics.tokens_per_call == 3
+
+
+def test_a_correction_is_not_accepted():
+    metrics = sd.Metrics.from_rounds([round_of(4, 0, 1)] * 5)
+    assert metrics.acceptance_rate == 0
+    assert metrics.draft_efficiency == 0
+    assert metrics.tokens_per_call == 1
+
+
+def test_tokens_per_call_counts_the_bonus_and_accepted_does_not():
+    """Without a cut they differ by exactly one each round."""
+    rounds = [round_of(3, a, a + 1) for a in (0, 1, 2, 3, 3)]
+    metrics = sd.Metrics.from_rounds(rounds)
+    accepted_per_call = metrics.accepted / metrics.target_calls
+    assert metrics.tokens_per_call - accepted_per_call == pytest.approx(1)
+
+
+def test_a_ratio_of_nothing_is_none():
+    none = sd.Metrics.from_rounds([])
+    assert none.acceptance_rate is None
+    assert none.draft_efficiency is None
+    assert none.tokens_per_call is None
+    plain = sd.Metrics.from_rounds([round_of(0, 0, 1)] * 3)
+    assert plain.acceptance_rate is None
+    assert plain.draft_efficiency is None
+    assert plain.tokens_per_call == 1
+
+
+def test_seconds_add_up():
+    rounds = [
+        round_of(1, 1, 2, draft_seconds=0.25, target_seconds=1.0),
+        round_of(1, 0, 1, draft_seconds=0.5, target_seconds=2.0),
+    ]
+    metrics = sd.Metrics.from_rounds(iter(rounds))
+    assert (metrics.draft_seconds, metrics.target_seconds) == (0.75, 3.0)
+
+
+def test_rounds_of_several_runs_add_up():
+    a, b = [round_of(4, 4, 5)], [round_of(4, 0, 1), round_of(2, 1, 2)]
+    both = sd.Metrics.from_rounds([*a, *b])
+    one, other = sd.Metrics.from_rounds(a), sd.Metrics.from_rounds(b)
+    for field in dataclasses.fields(sd.Metrics):
+        total = getattr(one, field.name) + getattr(other, field.name)
+        assert getattr(both, field.name) == total
+
+
+def test_the_metrics_of_a_run_are_those_of_its_rounds():
+    target = sd.FunctionModel(lambda seq: [0.0, 1.0, 2.0], 3)
+    draft = sd.ModelDraft(sd.FunctionModel(lambda seq: [1.0, 0.0, 0.0], 3))
+    generation = sd.generate(target, [0], draft=draft, max_new_tokens=200, seed=0)
+    metrics = generation.metrics
+    assert metrics.emitted == len(generation.tokens) == 200
+    assert metrics.target_calls == len(generation.rounds)
+    assert metrics.accepted == sum(r.accepted for r in generation.rounds)
+    # Each round but the last ends in a correction or a bonus, so one token more.
+    assert metrics.emitted == metrics.accepted + metrics.target_calls
+
+
+def test_the_acceptance_rate_estimates_the_overlap():
+    """Here every position has the same p and q, so that 1 - TV is exact."""
+    p, q = [0.5, 0.3, 0.2], [0.2, 0.5, 0.3]
+    target = sd.FunctionModel(lambda seq: np.log(p), 3)
+    draft = sd.ModelDraft(sd.FunctionModel(lambda seq: np.log(q), 3))
+    metrics = sd.generate(
+        target, [0], draft=draft, k=3, max_new_tokens=8000, seed=0
+    ).metrics
+    spread = (0.7 * 0.3 / metrics.tested) ** 0.5
+    assert abs(metrics.acceptance_rate - 0.7) < 5 * spread
+    assert metrics.tokens_per_call == pytest.approx(
+        sd.theory.expected_tokens(0.7, 3), rel=0.03
+    )
+    # Over drafted in place of tested it is another number, and not alpha.
+    assert metrics.draft_efficiency == pytest.approx((0.7 + 0.49 + 0.343) / 3, rel=0.05)
+    assert metrics.draft_efficiency < 0.6
