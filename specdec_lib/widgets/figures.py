@@ -79,6 +79,8 @@ def _svg(figure: Figure, text: str) -> str:
     plt.close(figure)
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
+    # Who drew it, and with which version, is of no use to a page.
+    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     width = f"{float(size[1]):.0f}pt" if size else "100%"
     svg = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", svg, count=1)
