@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .drafts import Draft, Proposal
 from .metrics import Metrics, Round
-from .models import LanguageModel, check_tokens
+from .models import LanguageModel, are_tokens, check_tokens
 from .randomness import RandomSource, SeededRandom
 from .sampling import DEFAULT_SAMPLER, Sampler
 from .verification import Verdict, Verify, verify_tokens
@@ -266,8 +266,10 @@ class _Loop:
             raise ValueError(
                 f"draft must propose at most {k} tokens, got {len(proposal.tokens)}"
             )
-        tokens = check_tokens(proposal.tokens, self.vocab_size, "proposal.tokens")
-        return Proposal(tuple(tokens.tolist()), proposal.probabilities), seconds
+        if not are_tokens(proposal.tokens, self.vocab_size):
+            tokens = check_tokens(proposal.tokens, self.vocab_size, "proposal.tokens")
+            proposal = Proposal(tuple(tokens.tolist()), proposal.probabilities)
+        return proposal, seconds
 
     def _score(self, proposal: Proposal) -> tuple[NDArray[np.float64], float]:
         """Target probabilities (n + 1, V), by one call over all that is unread."""

@@ -70,12 +70,24 @@ def check_tokens(
         raise ValueError(f"{name} must be one-dimensional, got shape {given.shape}")
     if given.size == 0:
         return np.zeros(0, dtype=np.int64)
-    # A handful of tokens, as in every round of decoding, is faster in plain Python.
-    ends = given.tolist() if given.size < 32 else (given.min(), given.max())
-    if min(ends) < 0 or max(ends) >= vocab_size:
+    if given.min() < 0 or given.max() >= vocab_size:
         bad = given[(given < 0) | (given >= vocab_size)][0]
         raise ValueError(f"{name} must be inside 0 .. {vocab_size - 1}, got {bad}")
     return given.astype(np.int64, copy=False)
+
+
+def are_tokens(tokens: object, vocab_size: int) -> bool:
+    """True for a tuple of Python integers inside 0 .. vocab_size - 1.
+
+    The usual case in every round of decoding, told without making an array; on False,
+    :func:`check_tokens` decides.
+    """
+    if type(tokens) is not tuple:
+        return False
+    for token in tokens:
+        if type(token) is not int or not 0 <= token < vocab_size:
+            return False
+    return True
 
 
 def check_rewind(length: int, present: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..drafts import Proposal
-from ..models import check_tokens
+from ..models import are_tokens, check_tokens
 from ..randomness import RandomSource
 
 Floats = NDArray[np.float64]
@@ -96,7 +96,8 @@ def checked(
             f"tokens, got {p.shape}"
         )
     check_distributions(p, "target_probabilities")
-    check_tokens(proposal.tokens, p.shape[1], "proposal.tokens")
+    if not are_tokens(proposal.tokens, p.shape[1]):
+        check_tokens(proposal.tokens, p.shape[1], "proposal.tokens")
     if proposal.probabilities is None:
         return p, None
     q = np.asarray(proposal.probabilities, dtype=np.float64)
@@ -121,9 +122,8 @@ def check_distributions(rows: Floats, name: str) -> None:
         return
     if not rows.min() >= 0.0:
         raise ValueError(f"{name} must have no negative and no NaN entry")
-    error = np.abs(rows.sum(axis=1) - 1.0)
-    if not error.max() <= 1e-6:
-        raise ValueError(
-            f"{name} must have rows that sum to 1, row {error.argmax()} sums to "
-            f"{rows[error.argmax()].sum()}"
-        )
+    for i, total in enumerate(rows.sum(axis=1).tolist()):
+        if not abs(total - 1.0) <= 1e-6:
+            raise ValueError(
+                f"{name} must have rows that sum to 1, row {i} sums to {total}"
+            )
