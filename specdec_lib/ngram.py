@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .files import read_archive, write_archive
 from .models import check_rewind, check_tokens
 from .ngram_tables import (
     Ints,
@@ -561,46 +561,34 @@ class NGramModel:
 
         Nothing is added to the name. Settings are JSON, the rest arrays of integers.
         """
-        arrays: dict[str, Any] = dict(name_arrays(self._tables))
-        target = Path(path)
-        draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        try:
-            with open(draft, "wb") as file:
-                np.savez(
-                    file,
-                    format=np.array(FORMAT),
-                    version=np.array(VERSION),
-                    settings=np.array(json.dumps(asdict(self.settings))),
-                    **arrays,
-                )
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, target)
-        finally:
-            draft.unlink(missing_ok=True)
+        write_archive(path, FORMAT, VERSION, **self.to_arrays())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> NGramModel:
         """Read what ``save`` wrote; ValueError for anything else. Never unpickles."""
         try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-                content = {name: archive[name] for name in archive.files}
-            form, version = str(content["format"]), int(content["version"])
-        except FileNotFoundError:
-            raise
-        except Exception as error:  # many kinds, by where the file breaks
-            raise ValueError(f"{path} is not a saved n-gram model: {error}") from error
-        if form != FORMAT or version != VERSION:
-            raise ValueError(
-                f"{path} must be a {FORMAT} of version {VERSION}, "
-                f"got {form!r} of version {version}"
-            )
-        try:
-            settings = _read_settings(str(content["settings"]))
-            tokens = max(settings.vocab_size, _boundary(settings) + 1)
-            return cls(read_tables(content, settings.order, tokens), settings)
-        except (AttributeError, KeyError, ValueError, TypeError) as error:
+            return cls.from_arrays(read_archive(path, FORMAT, VERSION))
+        except BrokenModelError as error:
             raise ValueError(f"{path} is a broken n-gram model: {error}") from error
+
+    def to_arrays(self) -> dict[str, Any]:
+        """All that the model is, as named arrays."""
+        settings = np.array(json.dumps(asdict(self.settings)))
+        return {"settings": settings, **name_arrays(self._tables)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> NGramModel:
+        """The model of ``to_arrays``; BrokenModelError, a ValueError, for others."""
+        try:
+            settings = _read_settings(str(arrays["settings"]))
+            tokens = max(settings.vocab_size, _boundary(settings) + 1)
+            return cls(read_tables(arrays, settings.order, tokens), settings)
+        except (AttributeError, KeyError, ValueError, TypeError) as error:
+            raise BrokenModelError(str(error)) from error
+
+
+class BrokenModelError(ValueError):
+    """Arrays that are no n-gram model."""
 
 
 def _read_settings(text: str) -> Settings:

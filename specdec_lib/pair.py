@@ -8,13 +8,12 @@ knows the common turns of phrase, the target knows more.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
+from .files import read_archive, write_archive
 from .ngram import NGramModel
 from .text import DEFAULT_MERGES, Tokenizer, load_corpus
 
@@ -34,57 +33,33 @@ class Pair:
 
         Raises OSError where the file cannot be written; an older one is then as it was.
         """
-        destination = Path(path)
-        with tempfile.TemporaryDirectory(
-            prefix=f".{destination.name}.", dir=destination.parent
-        ) as folder:
-            parts = {}
-            for name in ("tokenizer", "target", "draft"):
-                getattr(self, name).save(Path(folder, name))
-                parts[name] = np.fromfile(Path(folder, name), dtype=np.uint8)
-            whole = Path(folder, "whole")
-            with open(whole, "wb") as file:
-                np.savez(
-                    file,
-                    allow_pickle=False,
-                    format=np.array(FORMAT),
-                    version=np.array(VERSION),
-                    **parts,
-                )
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(whole, destination)
+        merges = np.array(self.tokenizer.merges, dtype=np.int64).reshape(-1, 2)
+        arrays = {"merges": merges}
+        for name, model in (("target", self.target), ("draft", self.draft)):
+            arrays |= {f"{name}.{key}": a for key, a in model.to_arrays().items()}
+        write_archive(path, FORMAT, VERSION, **arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Pair:
         """Read what ``save`` wrote; ValueError naming the file for anything else."""
-        try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-                content = {name: archive[name] for name in archive.files}
-            form, version = str(content["format"]), int(content["version"])
-        except FileNotFoundError:
-            raise
-        except Exception as error:  # many kinds, by where the file breaks
-            raise ValueError(
-                f"{path} is not a saved pair of models: {error}"
-            ) from error
-        if form != FORMAT or version != VERSION:
-            raise ValueError(
-                f"{path} must be a {FORMAT} of version {VERSION}, "
-                f"got {form!r} of version {version}"
+        arrays = read_archive(path, FORMAT, VERSION)
+
+        def model(name: str) -> NGramModel:
+            start = f"{name}."
+            return NGramModel.from_arrays(
+                {
+                    key.removeprefix(start): array
+                    for key, array in arrays.items()
+                    if key.startswith(start)
+                }
             )
+
         try:
-            with tempfile.TemporaryDirectory() as folder:
-                for name in ("tokenizer", "target", "draft"):
-                    content[name].tofile(Path(folder, name))
-                pair = cls(
-                    Tokenizer.load(Path(folder, "tokenizer")),
-                    NGramModel.load(Path(folder, "target")),
-                    NGramModel.load(Path(folder, "draft")),
-                )
-        except (KeyError, ValueError) as error:
+            tokenizer = Tokenizer(arrays["merges"].tolist())
+            pair = cls(tokenizer, model("target"), model("draft"))
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is a broken pair of models: {error}") from error
-        sizes = {part.vocab_size for part in (pair.tokenizer, pair.target, pair.draft)}
+        sizes = {part.vocab_size for part in (tokenizer, pair.target, pair.draft)}
         if len(sizes) != 1:
             raise ValueError(f"{path} is a broken pair: vocabularies of sizes {sizes}")
         return pair

@@ -15,7 +15,6 @@ import json
 import math
 import os
 import re
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .files import write_atomically
 
 Pair = tuple[int, int]
 
@@ -168,16 +169,9 @@ class Tokenizer:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the tokenizer to `path` as JSON; an old file is replaced at once."""
-        path = Path(path)
         record = {"format": "specdec tokenizer", "version": 1, "merges": self.merges}
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-        try:
-            with open(handle, "w", encoding="utf-8") as file:
-                json.dump(record, file)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        content = json.dumps(record).encode()
+        write_atomically(path, lambda file: file.write(content))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:

@@ -215,7 +215,7 @@ def test_a_failed_save_leaves_the_old_file(capsys, corpus, tmp_path, monkeypatch
     def full_disk(*arguments, **keywords):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("specdec_lib.pair.np.savez", full_disk)
+    monkeypatch.setattr("specdec_lib.files.np.savez", full_disk)
     assert cli.main(["train", "--corpus", str(corpus), "-o", str(path)]) == 2
     assert "No space left" in capsys.readouterr().err
     assert path.read_bytes() == b"precious"

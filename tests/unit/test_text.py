@@ -235,10 +235,10 @@ def test_a_failed_save_leaves_the_old_file(tokenizer, tmp_path, monkeypatch):
     path = tmp_path / "tokenizer.json"
     path.write_text("old")
 
-    def fail(*args):
+    def fail(*args):  # by then the new file is written, but not in its place
         raise OSError("disk full")
 
-    monkeypatch.setattr(json, "dump", fail)
+    monkeypatch.setattr("specdec_lib.files.os.fsync", fail)
     with pytest.raises(OSError, match="disk full"):
         tokenizer.save(path)
     assert path.read_text() == "old"
