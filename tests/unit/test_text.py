@@ -1,6 +1,5 @@
 """The tokenizers, the streams of pieces, and the corpora."""
 
-import json
 from pathlib import Path
 
 import numpy as np
