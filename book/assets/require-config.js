@@ -13,7 +13,9 @@
     if (!mathjax || mathjax.Hub) return;
     mathjax.Hub = {
       Queue(call) {
-        const typeset = () => window.MathJax.typesetPromise([call[2]]);
+        const element = call[2];
+        element.classList.add("mathjax_process");
+        const typeset = () => window.MathJax.typesetPromise([element]);
         const startup = window.MathJax.startup;
         if (startup && startup.promise) startup.promise.then(typeset);
         else window.addEventListener("load", () =>
