@@ -50,8 +50,8 @@ def verify_tokens(
     """
     p, q = checked(target_probabilities, proposal)
     for i, token in enumerate(proposal.tokens):
-        q_token = 1.0 if q is None else q[i, token]
-        p_token = p[i, token]
+        p_token = float(p[i, token])
+        q_token = 1.0 if q is None else float(q[i, token])
         if not rng.bernoulli(p_token / q_token if p_token < q_token else 1.0):
             q_row = one_hot(token, p.shape[1]) if q is None else q[i]
             return Verdict(i, rng.categorical(residual(p[i], q_row)))

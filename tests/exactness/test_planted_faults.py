@@ -66,7 +66,7 @@ def check(draft=None, *, k=2, tokens=3, target=TARGET, **options):
 
 
 # Fragments of the rule.
-LOOP = "    for i, token in enumerate(proposal.tokens):\n        q_token ="
+LOOP = "    for i, token in enumerate(proposal.tokens):\n        p_token ="
 ACCEPT = "p_token / q_token if p_token < q_token else 1.0"
 CORRECT = "rng.categorical(residual(p[i], q_row))"
 BONUS = "rng.categorical(p[-1])"
