@@ -35,7 +35,8 @@ html: setup vendor
 	@$(PY) tools/build_site.py
 
 lab: setup
-	@$(PY) -m jupyterlab --notebook-dir=notebooks
+	@root=; test "$$(id -u)" != 0 || root=--allow-root; \
+	$(PY) -m jupyterlab --notebook-dir=notebooks $$root
 
 test: setup
 	@$(PY) tools/run_tests.py
@@ -44,7 +45,7 @@ check: setup
 	@$(PY) tools/run_tests.py --quick
 
 bench: setup
-	@$(PY) tools/bench.py
+	@for file in bench/bench_*.py; do $(PY) "$$file" || exit 1; done
 
 notebooks: setup
 	@$(PY) tools/execute_notebooks.py $(NB)
