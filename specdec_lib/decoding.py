@@ -138,12 +138,14 @@ def stream(
     Arguments are checked at the call, not at the first round. No round comes where no
     token may be added.
     """
+    if not (hasattr(target, "vocab_size") and hasattr(target, "start")):
+        raise TypeError(f"target must be a language model, got {target!r}")
     vocab_size = target.vocab_size
     start: list[int] = check_tokens(prompt, vocab_size, "prompt").tolist()
     if not start:
         if target.bos_id is None:
             raise ValueError("prompt must not be empty: the target has no bos_id")
-        start = [target.bos_id]
+        start = check_tokens([target.bos_id], vocab_size, "target.bos_id").tolist()
     window = target.context_window
     if window is not None and len(start) > window:
         raise ValueError(
@@ -183,6 +185,8 @@ def stream(
         rng = SeededRandom(seed)
     elif seed is not None:
         raise ValueError("give seed or rng, not both")
+    if not (hasattr(rng, "bernoulli") and hasattr(rng, "categorical")):
+        raise TypeError(f"rng must have bernoulli and categorical, got {rng!r}")
     limit = len(start) + max_new_tokens
     if window is not None:
         limit = min(limit, window)

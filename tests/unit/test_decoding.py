@@ -615,6 +615,11 @@ BAD = [
     ({"seed": -1}, ValueError, "seed must be 0 or more, got -1"),
     ({"seed": 0.5}, TypeError, "seed must be an integer or None, got 0.5"),
     ({"seed": 1, "rng": sd.SeededRandom(1)}, ValueError, "give seed or rng, not both"),
+    (
+        {"rng": np.random.default_rng(0)},
+        TypeError,
+        "rng must have bernoulli and categorical, got Generator",
+    ),
 ]
 
 
@@ -624,6 +629,18 @@ def test_bad_arguments(function, bad, error, message):
     arguments = {"prompt": [0], "max_new_tokens": 8, **bad}
     with pytest.raises(error, match=message):
         function(NeverStarted(), **arguments)
+
+
+@pytest.mark.parametrize("bad", (None, "model", sd.Sampler()))
+def test_what_is_no_target(bad):
+    with pytest.raises(TypeError, match="target must be a language model, got"):
+        sd.generate(bad, [0], max_new_tokens=3)
+
+
+def test_a_bos_id_outside_the_vocabulary():
+    target = sd.FunctionModel(TARGET.logits_after, 5, bos_id=5)
+    with pytest.raises(ValueError, match=r"target.bos_id must be inside 0 .. 4, got 5"):
+        sd.generate(target, [], max_new_tokens=3)
 
 
 def test_stop_ids_of_any_kind():
