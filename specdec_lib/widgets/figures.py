@@ -55,7 +55,9 @@ def figure_slider(
             ipywidgets.HTML(
                 f'<figure class="specdec-figure" style="margin:0">'
                 f"{_svg(draw(value), text)}"
-                f'<figcaption aria-live="polite">{html.escape(text)}</figcaption>'
+                # The colour of the widget, which is readable in dark pages too.
+                f'<figcaption aria-live="polite" style="color:inherit">'
+                f"{html.escape(text)}</figcaption>"
                 "</figure>"
             )
         )
