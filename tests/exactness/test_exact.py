@@ -85,6 +85,43 @@ def test_both_ways_of_enumerating_agree():
     assert total_variation(a, b) < EXACT
 
 
+def test_cases_taken_at_random():
+    """Everything at once, in combinations that nobody thought of."""
+    g = np.random.default_rng(7)
+
+    def some_sampler():
+        return sd.Sampler(
+            float(g.choice([0, 0.3, 1, 2.5])),
+            top_k=(None, 1, 2)[g.integers(3)],
+            top_p=(None, 0.3, 0.9, 1.0)[g.integers(4)],
+            processors=((), (sd.RepetitionPenalty(2.0),), (sd.LogitBias({0: -2.0}),))[
+                g.integers(3)
+            ],
+        )
+
+    for number in range(500):
+        vocab_size = int(g.integers(2, 4))
+        target, other = (
+            table_model(
+                int(g.integers(10**6)),
+                vocab_size,
+                scale=float(g.choice([0.1, 1.5, 5.0])),
+                gaps=int(g.integers(2)),
+            )
+            for _ in range(2)
+        )
+        error = inexactness(
+            target,
+            sd.ModelDraft(other, some_sampler()),
+            k=int(g.integers(4)),
+            tokens=int(g.integers(1, 4)),
+            sampler=some_sampler(),
+            stop_ids=((), (vocab_size - 1,))[g.integers(2)],
+            way=(whole_loop, merged)[g.integers(2)],
+        )
+        assert error < EXACT, f"case {number}"
+
+
 def test_greedy_output_is_one_text():
     sampler = sd.Sampler(temperature=0)
     for draft in DRAFTS:

@@ -689,6 +689,27 @@ def test_drafts_that_break_their_contract(draft, message):
         sd.generate(TARGET, [0], draft=draft, k=2, max_new_tokens=5, seed=0)
 
 
+@pytest.mark.parametrize("kind", (list, np.array, lambda t: tuple(map(np.int64, t))))
+def test_guesses_as_lists_or_arrays_become_plain_integers(kind):
+    class Loose(Scripted):
+        def propose(self, k, rng):
+            return sd.Proposal(kind(self.text[:k]))
+
+    arguments = {"k": 2, "max_new_tokens": 3, "seed": 0}
+    loose = sd.generate(cycle(), [0], draft=Loose((1, 2)), **arguments)
+    assert loose.rounds[0].drafted == (1, 2)
+    assert all(type(token) is int for token in loose.rounds[0].drafted)
+    assert loose.tokens == (1, 2, 3)
+    with pytest.raises(ValueError, match=r"proposal\.tokens must be inside 0 .. 4"):
+        sd.generate(cycle(), [0], draft=Loose((1, 5)), **arguments)
+
+
+def test_guesses_that_are_not_integers():
+    draft = Scripted((1.0, 2.0))
+    with pytest.raises(TypeError, match=r"proposal\.tokens must be integers"):
+        sd.generate(cycle(), [0], draft=draft, k=2, max_new_tokens=3, seed=0)
+
+
 def test_a_draft_that_proposes_more_than_it_was_asked_for():
     class Greedy(Scripted):
         def propose(self, k, rng):
