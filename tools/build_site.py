@@ -6,43 +6,52 @@ The build is clean each time (`--all`): assets that changed are not copied other
 from __future__ import annotations
 
 import os
-import shutil
+import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SITE = ROOT / "_build" / "html"
+BUILD = ROOT / "_build"
+SITE = BUILD / "html"
 
 
 def main() -> int:
-    # An old page of a chapter that was renamed must not linger.
-    shutil.rmtree(SITE, ignore_errors=True)
-    command = [
-        str(Path(sys.executable).with_name("jupyter-book")),
-        *("build", "-n", "-W", "--keep-going", "--all", "."),
-    ]
-    environment = dict(os.environ, PYTHONWARNINGS="ignore", NO_COLOR="1")
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    log = ROOT / "_build" / "build.log"
-    log.parent.mkdir(exist_ok=True)
-    log.write_text(done.stdout, encoding="utf-8")
-    if done.returncode == 0 and (SITE / "index.html").exists():
+    # Built aside and then put in place whole: neither an old page of a renamed chapter
+    # nor a second build at the same time gets into it.
+    BUILD.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=BUILD) as folder:
+        command = [
+            str(Path(sys.executable).with_name("jupyter-book")),
+            *("build", "-n", "-W", "--keep-going", "--all"),
+            *("--path-output", folder, "."),
+        ]
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=dict(os.environ, PYTHONWARNINGS="ignore", NO_COLOR="1"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        built = Path(folder) / "_build" / "html"
+        complete = (built / "index.html").exists()
+        if complete:
+            if SITE.exists():
+                SITE.rename(Path(folder) / "old")
+            built.rename(SITE)
+    messages = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+    (BUILD / "build.log").write_text(messages, encoding="utf-8")
+    if done.returncode == 0 and complete:
         print("Built: _build/html/index.html")
         return 0
-    lines = done.stdout.splitlines()
-    telling = [line for line in lines if "WARNING:" in line or "ERROR:" in line.upper()]
+    lines = messages.splitlines()
+    telling = [line for line in lines if "WARNING:" in line or "ERROR:" in line]
     print("\n".join(telling or lines[-40:]), file=sys.stderr)
     print(
-        "\nThe book was not built: mend the lines above (each names its file and\n"
-        "line), then type the command again. All messages: _build/build.log",
+        "\nThe book did not build as it should: mend the lines above (each names its\n"
+        "file and line), then type the command again. All messages: _build/build.log",
         file=sys.stderr,
     )
     return done.returncode or 1
