@@ -84,7 +84,8 @@ if [ ! -d .venv ]; then
         short=${chosen_version%.*}
         say "Python $chosen_version is here, but without its venv module."
         say "On Debian or Ubuntu: apt-get install python$short-venv"
-        say "Or, without administrator rights: $no_venv -m pip install --user virtualenv"
+        say "Without administrator rights: install virtualenv or uv for yourself and try"
+        say "again, or name another Python: make PYTHON=/path/to/python3.12 ..."
         exit 1
     fi
 fi
