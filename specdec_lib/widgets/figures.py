@@ -90,7 +90,8 @@ def _svg(figure: Figure, text: str) -> str:
     name = html.escape(text, quote=True)
     return svg.replace(
         "<svg",
-        f'<svg role="img" aria-label="{name}" style="max-width:100%;height:auto;'
+        f'<svg role="img" aria-label="{name}" style="display:block;margin:auto;'
+        f"max-width:100%;height:auto;"
         f'width:{width}"',
         1,
     )
