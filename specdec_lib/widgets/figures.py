@@ -77,7 +77,9 @@ def figure_slider(
 def _svg(figure: Figure, text: str) -> str:
     """The figure as inline SVG with ``text`` as its name; the figure is closed."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    # Text as text, and the same names of parts every time.
+    with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": "specdec"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
     plt.close(figure)
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
