@@ -96,5 +96,40 @@ class Metrics:
         return _ratio(self.emitted, self.target_calls)
 
 
+@dataclass(frozen=True)
+class Positions:
+    """Counts by place in the draft: index 0 is the first guess of a round.
+
+    Each is a tuple with one count for every place that was ever drafted. They sum to
+    ``drafted``, ``tested`` and ``accepted`` of :class:`Metrics`.
+    """
+
+    drafted: tuple[int, ...]
+    tested: tuple[int, ...]
+    accepted: tuple[int, ...]
+
+    @classmethod
+    def from_rounds(cls, rounds: Iterable[Round]) -> Positions:
+        """Count over any rounds, of one run or of many."""
+        counts = [(len(r.drafted), r.tested, r.accepted) for r in rounds]
+        places = range(max((drafted for drafted, _, _ in counts), default=0))
+        drafted, tested, accepted = (
+            tuple(sum(each[what] > i for each in counts) for i in places)
+            for what in range(3)
+        )
+        return cls(drafted, tested, accepted)
+
+    @property
+    def rates(self) -> tuple[float | None, ...]:
+        """The chance that a guess is accepted at each place, given it was tested there.
+
+        None where none was. A guess is tested only where all before it were accepted.
+
+        >>> Positions(drafted=(4, 4), tested=(4, 3), accepted=(3, 1)).rates
+        (0.75, 0.3333333333333333)
+        """
+        return tuple(map(_ratio, self.accepted, self.tested))
+
+
 def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None

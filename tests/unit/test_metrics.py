@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import specdec_lib as sd
+from specdec_lib.metrics import Positions
 
 
 def round_of(drafted, accepted, emitted, **seconds):
@@ -113,3 +114,59 @@ def test_the_acceptance_rate_estimates_the_overlap():
     # Over drafted in place of tested it is another number, and not alpha.
     assert metrics.draft_efficiency == pytest.approx((0.7 + 0.49 + 0.343) / 3, rel=0.05)
     assert metrics.draft_efficiency < 0.6
+
+
+def test_positions_by_hand():
+    rounds = [
+        round_of(3, 0, 1),  # the first rejected
+        round_of(3, 2, 3),  # the third rejected
+        round_of(3, 3, 4),  # all accepted, and a bonus
+        round_of(2, 2, 3),  # a shorter draft
+        round_of(3, 1, 1),  # the first was a stop id: nothing after it is judged
+        round_of(0, 0, 1),  # no guesses
+    ]
+    positions = Positions.from_rounds(iter(rounds))
+    assert positions.drafted == (5, 5, 4)
+    assert positions.tested == (5, 3, 2)
+    assert positions.accepted == (4, 3, 1)
+    assert positions.rates == (4 / 5, 1.0, 1 / 2)
+
+
+def test_positions_where_nothing_was_tested():
+    assert Positions.from_rounds([]) == Positions((), (), ())
+    assert Positions.from_rounds([round_of(0, 0, 1)]).rates == ()
+    assert Positions.from_rounds([round_of(3, 0, 1)] * 2).rates == (0.0, None, None)
+
+
+@pytest.mark.parametrize("k", (1, 2, 5))
+def test_positions_add_up_to_the_metrics(k):
+    g = np.random.default_rng(k)
+    p, q = g.dirichlet(np.ones(4), size=(2, 4))
+    target = sd.FunctionModel(lambda seq: np.log(p[seq[-1]]), 4)
+    draft = sd.ModelDraft(sd.FunctionModel(lambda seq: np.log(q[seq[-1]]), 4))
+    run = sd.generate(
+        target, [0], draft=draft, k=k, max_new_tokens=300, stop_ids=[], seed=k
+    )
+    positions = Positions.from_rounds(run.rounds)
+    for name in ("drafted", "tested", "accepted"):
+        assert sum(getattr(positions, name)) == getattr(run.metrics, name)
+    assert len(positions.rates) == k
+    # All before must have been accepted for a guess to be tested.
+    for accepted, tested in zip(
+        positions.accepted[:-1], positions.tested[1:], strict=True
+    ):
+        assert tested <= accepted
+
+
+def test_positions_where_independence_fails():
+    """The first guess always fails after token 0, all later ones always pass."""
+    cycle = np.roll(np.eye(4), 1, axis=1)
+    target = sd.FunctionModel(lambda seq: 50 * cycle[seq[-1]], 4)
+    draft = sd.ModelDraft(
+        sd.FunctionModel(lambda seq: 50 * (cycle[seq[-1]] if seq[-1] else cycle[1]), 4)
+    )
+    run = sd.generate(target, [0], draft=draft, k=3, max_new_tokens=400, seed=0)
+    # 0 -> 1 must come from the target; then 2, 3, 0 are guessed, and a bonus 1.
+    positions = Positions.from_rounds(run.rounds[1:-1])
+    assert positions.rates == (1.0, 1.0, 1.0)
+    assert run.rounds[0].accepted == 0

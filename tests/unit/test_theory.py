@@ -6,11 +6,20 @@ import numpy as np
 import pytest
 
 import specdec_lib as sd
+from specdec_lib.metrics import Positions
 from specdec_lib.theory import (
     acceptance,
+    acceptance_by_row,
     best_k,
+    best_k_by_position,
+    best_k_from_tokens,
+    cost_curve,
+    expected_calls,
     expected_tokens,
+    expected_tokens_by_position,
+    oracle_speedup,
     speedup,
+    speedup_from_tokens,
     total_variation,
 )
 
@@ -189,3 +198,241 @@ def test_a_verify_cost_of_nothing():
 def test_bad_distributions(function, p, q, message):
     with pytest.raises(ValueError, match=message):
         function(p, q)
+
+
+def test_acceptance_by_row_is_acceptance_of_each_row():
+    p, q = np.random.default_rng(0).dirichlet(np.full(5, 0.4), size=(2, 7))
+    rows = acceptance_by_row(p, q)
+    assert rows.shape == (7,)
+    for i in range(7):
+        assert rows[i] == pytest.approx(acceptance(p[i], q[i]), abs=1e-12)
+    assert acceptance_by_row(p[:0], q[:0]).shape == (0,)
+
+
+# Rates by position
+
+
+@pytest.mark.parametrize("k", range(6))
+def test_expected_tokens_by_position_over_all_outcomes(k):
+    rates = np.random.default_rng(k).uniform(size=k).tolist()
+    expected = 0.0
+    for passes in itertools.product([True, False], repeat=k):
+        probability = np.prod(
+            [r if ok else 1 - r for r, ok in zip(rates, passes, strict=True)]
+        )
+        kept = k if all(passes) else passes.index(False)
+        expected += probability * (kept + 1)
+    assert expected_tokens_by_position(rates) == pytest.approx(expected, abs=1e-12)
+
+
+def test_expected_tokens_by_position_by_hand():
+    assert expected_tokens_by_position([]) == 1
+    assert expected_tokens_by_position([0.5, 0.8]) == pytest.approx(1 + 0.5 + 0.4)
+    assert expected_tokens_by_position([0.0, 1.0, 1.0]) == 1
+    assert expected_tokens_by_position([1.0, 1.0]) == 3
+    for alpha in (0.0, 0.4, 1.0):
+        assert expected_tokens_by_position([alpha] * 4) == pytest.approx(
+            expected_tokens(alpha, 4), abs=1e-12
+        )
+
+
+def markov_pair(seed, size=3):
+    """A target and a draft, each with its own distribution after each token."""
+    p, q = np.random.default_rng(seed).dirichlet(np.full(size, 0.6), size=(2, size))
+    target = sd.FunctionModel(lambda seq: np.log(p[seq[-1]]), size)
+    draft = sd.FunctionModel(lambda seq: np.log(q[seq[-1]]), size)
+    return p, q, target, sd.ModelDraft(draft)
+
+
+def test_rates_by_position_give_the_measured_tokens_per_call_to_the_last_digit():
+    """For rounds of one length it is an identity, independence or none."""
+    # After 0 and 1, which often follow each other, the draft is right; after 2, wrong.
+    p = np.array([[0.6, 0.3, 0.1], [0.3, 0.6, 0.1], [0.05, 0.05, 0.9]])
+    q = np.array([p[0], p[1], [0.49, 0.49, 0.02]])
+    target = sd.FunctionModel(lambda seq: np.log(p[seq[-1]]), 3)
+    draft = sd.ModelDraft(sd.FunctionModel(lambda seq: np.log(q[seq[-1]]), 3))
+    run = sd.generate(target, [0], draft=draft, k=3, max_new_tokens=500, seed=0)
+    rounds = [r for r in run.rounds if len(r.drafted) == 3]
+    tokens = expected_tokens_by_position(Positions.from_rounds(rounds).rates)
+    metrics = sd.Metrics.from_rounds(rounds)
+    assert tokens == pytest.approx(metrics.tokens_per_call, abs=1e-12)
+    # And the formula for equal rates is another number.
+    plain = expected_tokens(metrics.acceptance_rate, 3)
+    assert abs(plain - metrics.tokens_per_call) > 0.1
+
+
+@pytest.mark.parametrize("bad", (-0.1, 1.5, np.nan))
+def test_bad_rates(bad):
+    for function in (expected_tokens_by_position, lambda r: expected_calls(r, 2)):
+        with pytest.raises(ValueError, match=f"rates must.*got {bad} at.* 1"):
+            function([0.5, bad])
+
+
+def test_a_place_where_nothing_was_tested():
+    with pytest.raises(ValueError, match="nothing was tested at place 1"):
+        expected_tokens_by_position([0.0, None])
+
+
+# Calls along a text
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("k", (0, 1, 2, 3))
+def test_expected_calls_is_the_mean_of_the_loop(seed, k):
+    """All outcomes of the real loop, against all texts of the target alone."""
+    p, q, target, draft = markov_pair(seed)
+    length = 4
+
+    def calls(rng):
+        run = sd.generate(target, [0], draft=draft, k=k, max_new_tokens=length, rng=rng)
+        return run.metrics.target_calls
+
+    truth = sum(n * chance for n, chance in sd.exact_distribution(calls).items())
+    predicted = 0.0
+    for text in itertools.product(range(3), repeat=length):
+        before = (0, *text[:-1])
+        along = [(p[c, x], q[c, x]) for c, x in zip(before, text, strict=True)]
+        chance = np.prod([each[0] for each in along])
+        rates = [min(1, q_x / p_x) for p_x, q_x in along]
+        predicted += chance * expected_calls(rates, k)
+    assert predicted == pytest.approx(truth, abs=1e-12)
+
+
+def test_expected_calls_by_hand():
+    assert expected_calls([], 3) == 0
+    assert expected_calls([0.9], 3) == 1  # the last token is never guessed
+    # One guess: right, and the bonus ends it; or wrong, and a second call.
+    assert expected_calls([0.75, 0.1], 1) == pytest.approx(0.75 * 1 + 0.25 * 2)
+    assert expected_calls([0.5] * 10, 0) == 10
+    assert expected_calls([1.0] * 10, 4) == 2
+    long = expected_calls([0.7] * 3000, 4)
+    assert 3000 / long == pytest.approx(expected_tokens(0.7, 4), rel=1e-3)
+
+
+# Costs
+
+
+def test_cost_curve_goes_through_its_points_and_straight_between():
+    curve = cost_curve([1, 2, 4, 8], [10.0, 11.0, 15.0, 31.0])
+    assert [curve(n) for n in (1, 2, 4, 8)] == pytest.approx([1, 1.1, 1.5, 3.1])
+    assert curve(3) == pytest.approx(1.3)
+    assert curve(6) == pytest.approx(2.3)
+    assert curve.ns == (1, 2, 4, 8)
+    assert curve.ratios == pytest.approx((1, 1.1, 1.5, 3.1))
+    assert speedup(0.8, 3, 0.1, curve) == pytest.approx(2.952 / 1.8)
+
+
+def test_cost_curve_says_nothing_of_what_was_not_measured():
+    curve = cost_curve([1, 2, 4], [1, 1, 1])
+    for n in (0, 5):
+        with pytest.raises(ValueError, match=f"the measured 1 .. 4 .*got {n}.*up to 3"):
+            curve(n)
+    assert best_k(0.9, 0.01, curve, max_k=3) == 3
+    with pytest.raises(ValueError, match="inside the measured"):
+        best_k(0.9, 0.01, curve)
+
+
+@pytest.mark.parametrize(
+    "ns, times, message",
+    [
+        ([], [], "ns must increase and start with 1"),
+        ([2, 3], [1, 1], "ns must increase and start with 1"),
+        ([1, 3, 3], [1, 1, 1], "ns must increase and start with 1"),
+        ([1, 2], [1], "times must have one time for each of ns"),
+        ([1, 2], [1, 0], "times must be finite and > 0"),
+        ([1, 2], [1, np.nan], "times must be finite and > 0"),
+        ([1, 2], [np.inf, 1], "times must be finite and > 0"),
+    ],
+)
+def test_bad_cost_curves(ns, times, message):
+    with pytest.raises(ValueError, match=message):
+        cost_curve(ns, times)
+
+
+def test_cost_curve_of_no_integers():
+    with pytest.raises(TypeError, match=r"ns must be an integer, got 1\.5"):
+        cost_curve([1, 1.5], [1, 1])
+
+
+def test_speedup_from_tokens_is_tokens_over_time():
+    assert speedup_from_tokens(3.0, 4, 0.25) == 1.5
+    assert speedup_from_tokens(3.0, 4, 0.25, lambda n: n / 5 + 1) == 1.0
+    assert speedup_from_tokens(1.0, 0, 7.0) == 1.0
+    assert speedup(0.6, 3, 0.2) == speedup_from_tokens(expected_tokens(0.6, 3), 3, 0.2)
+
+
+@pytest.mark.parametrize("bad", (0.5, 5.5, np.nan))
+def test_tokens_per_call_that_cannot_be(bad):
+    with pytest.raises(ValueError, match=f"inside 1 .. k \\+ 1 = 5, got {bad}"):
+        speedup_from_tokens(bad, 4, 0.1)
+
+
+# The oracle
+
+
+@pytest.mark.parametrize("alpha", (0.0, 0.3, 0.8, 1.0))
+@pytest.mark.parametrize("k", (0, 1, 4))
+def test_the_oracle_over_all_outcomes(alpha, k):
+    def curve(n):
+        return 1 + 0.07 * (n - 1)
+
+    tokens = time = 0.0
+    for passes in itertools.product([True, False], repeat=k):
+        probability = np.prod([alpha if ok else 1 - alpha for ok in passes])
+        kept = k if all(passes) else passes.index(False)
+        tokens += probability * (kept + 1)
+        time += probability * (0.1 * kept + curve(kept + 1))
+    assert oracle_speedup(alpha, k, 0.1, curve) == pytest.approx(tokens / time)
+    assert oracle_speedup(alpha, k, 0.1, curve) >= speedup(alpha, k, 0.1, curve) - 1e-12
+
+
+def test_a_draft_that_is_always_right():
+    assert oracle_speedup(1, 4, 0) == 5
+    assert oracle_speedup(1, 4, 0.1) == pytest.approx(5 / 1.4)
+    assert oracle_speedup(1, 4, 0.1) == pytest.approx(speedup(1, 4, 0.1))
+    assert oracle_speedup(0, 4, 0.1) == 1  # it drafts nothing, and loses nothing
+    assert oracle_speedup(0.7, 0, 0.1) == 1
+
+
+@pytest.mark.parametrize("alpha, cost, slope", [(0.6, 0.1, 0.05), (0.8, 0.4, 0.9)])
+def test_no_rule_for_when_to_stop_beats_the_oracle(alpha, cost, slope):
+    """All rules that know how many guesses would pass (0 .. 4) and draft 0 .. 4."""
+    most = 4
+    chances = [(1 - alpha) * alpha**a for a in range(most)] + [alpha**most]
+
+    def curve(n):
+        return 1 + slope * (n - 1)
+
+    best = 0.0
+    for rule in itertools.product(range(most + 1), repeat=most + 1):
+        tokens = time = 0.0
+        for a, n in enumerate(rule):
+            tokens += chances[a] * (min(a, n) + 1)
+            time += chances[a] * (cost * n + curve(n + 1))
+        best = max(best, tokens / time)
+    bound = max(oracle_speedup(alpha, k, cost, curve) for k in range(most + 1))
+    assert best == pytest.approx(bound, abs=1e-12)
+
+
+# The best draft length
+
+
+def test_best_k_from_tokens_is_the_best_of_all():
+    g = np.random.default_rng(0)
+    for _ in range(20):
+        rates = g.uniform(0.3, 1, size=6).tolist()
+        tokens = {k: expected_tokens_by_position(rates[:k]) for k in range(7)}
+        speedups = [tokens[k] / (1 + 0.15 * k) for k in range(7)]
+        assert best_k_from_tokens(tokens, 0.15) == int(np.argmax(speedups))
+        assert best_k_by_position(rates, 0.15) == int(np.argmax(speedups))
+
+
+def test_best_k_from_tokens_by_hand():
+    assert best_k_from_tokens({4: 2.0, 2: 2.0}, 0) == 2  # the smallest among equals
+    assert best_k_from_tokens({0: 1.0, 3: 3.0}, 5) == 0
+    assert best_k_from_tokens({3: 3.0}, 5) == 3  # the only one that was tried
+    assert best_k_from_tokens({1: 1.9, 4: 4.5}, 0.0, lambda n: float(n)) == 1
+    assert best_k_by_position([], 0.1) == 0
+    assert best_k_by_position([0.7] * 9, 0.1) == best_k(0.7, 0.1)
+    with pytest.raises(ValueError, match="at least one draft length"):
+        best_k_from_tokens({}, 0.1)
