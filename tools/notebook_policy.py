@@ -74,14 +74,13 @@ def outside_solutions(notebook: Notebook) -> list[Cell]:
     """The cells that a reader sees without opening a solution."""
     seen, hidden = [], False
     for cell in notebook["cells"]:
-        source = text_of(cell["source"])
-        markdown = cell["cell_type"] == "markdown"
-        if markdown and "{solution-start}" in source:
-            hidden = True
-        if not hidden:
+        source = text_of(cell["source"]) if cell["cell_type"] == "markdown" else ""
+        opens = source.rfind("{solution-start}")
+        closes = source.rfind("{solution-end}")
+        if not hidden and opens < 0:
             seen.append(cell)
-        if markdown and "{solution-end}" in source:
-            hidden = False
+        if opens != closes:  # the last mark of the cell decides for what follows
+            hidden = opens > closes
     return seen
 
 

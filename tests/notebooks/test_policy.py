@@ -11,7 +11,7 @@ from typing import Any
 import nbformat
 import pytest
 from execute_notebooks import execute, normalise
-from notebook_policy import numbers, problems, prose, word_count
+from notebook_policy import numbers, outside_solutions, problems, prose, word_count
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -320,3 +320,21 @@ def test_stored_outputs_do_not_change_from_run_to_run(tmp_path: Path) -> None:
     assert stored["cells"][0]["outputs"][0]["text"] == ["1\n", "2\n"]
     assert "widgets" in stored["metadata"]
     assert problems(stored, chapter=False) == []
+
+
+def test_one_cell_may_end_a_solution_and_start_the_next() -> None:
+    def markdown(source: str) -> Any:
+        return {"cell_type": "markdown", "metadata": {}, "source": source}
+
+    start, end = "```{solution-start} ex-1\n```", "```{solution-end}\n```"
+    cells = [
+        markdown("Seen."),
+        markdown(start),
+        code(1, "hidden = 1"),
+        markdown(f"{end}\n\n{start}"),
+        code(2, "hidden = 2"),
+        markdown(end),
+        code(3, "seen = 3"),
+    ]
+    seen = outside_solutions({"cells": cells})
+    assert seen == [cells[0], cells[6]]
