@@ -294,7 +294,9 @@ def best_k_by_position(
     """The draft length in 0 .. len(rates) that is best by the rates at each place.
 
     ``rates`` as in :func:`expected_tokens_by_position`; a draft of length k has the
-    first k of them.
+    first k of them. Rates measured at one k are not quite those at another: a round
+    begins after a correction more often where drafts are long, and what follows a
+    correction is harder to guess. :func:`expected_calls` has no such flaw.
 
     >>> best_k_by_position([0.7, 0.7, 0.0, 0.7], 0.1)
     2
