@@ -17,3 +17,12 @@ class Visit:
     foreign: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+
+
+def place(slider: Any, index: int, stops: int) -> tuple[float, float]:
+    """Where the mouse must be for a range input to stand at `index` of its stops."""
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    thumb = 16  # its middle stays this far inside the track, over both ends
+    x = box["x"] + thumb / 2 + index / (stops - 1) * (box["width"] - thumb)
+    return x, box["y"] + box["height"] / 2

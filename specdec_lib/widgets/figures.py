@@ -1,7 +1,7 @@
-"""A slider over figures that are drawn beforehand, so that it needs no kernel.
+"""Sliders over figures that are drawn beforehand, so that they need no kernel.
 
-The slider and the figure are linked in the page itself: on the published page, where no
-Python runs, the same widget moves in the same way.
+The figures and the sliders are one widget whose other half runs in the page: on the
+published page, where no Python runs, it moves in the same way.
 """
 
 from __future__ import annotations
@@ -10,13 +10,26 @@ import html
 import io
 import re
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
-import ipywidgets
 import matplotlib.pyplot as plt
+import traitlets
 from matplotlib.figure import Figure
 
-Value = Any
+from ._base import Sliders, Value, page_script, position, slider
+
+
+class Figures(Sliders):
+    """Figures for all combinations of the sliders' stops; the last slider runs first.
+
+    figures, descriptions
+        SVG, and the text that says what it shows.
+    """
+
+    _esm = page_script("figures.js")
+    figures = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    descriptions = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
 
 def figure_slider(
@@ -27,7 +40,7 @@ def figure_slider(
     describe: Callable[[Value], str],
     start: Value | None = None,
     show: Callable[[Value], str] = str,
-) -> ipywidgets.Widget:
+) -> Figures:
     """A slider that shows ``draw(value)`` for each of ``values``.
 
     draw
@@ -43,35 +56,56 @@ def figure_slider(
         how a value reads beside the slider.
     """
     values = list(values)
-    if len(values) < 2:
-        raise ValueError(f"values must be at least two, got {len(values)}")
-    if start is not None and start not in values:
-        raise ValueError(f"start must be one of values, got {start!r}")
-    index = 0 if start is None else values.index(start)
-    pages = []
-    for value in values:
-        text = describe(value)
-        pages.append(
-            ipywidgets.HTML(
-                f'<figure class="specdec-figure" style="margin:0">'
-                f"{_svg(draw(value), text)}"
-                # The colour of the widget, which is readable in dark pages too.
-                f'<figcaption aria-live="polite" style="color:inherit">'
-                f"{html.escape(text)}</figcaption>"
-                "</figure>"
-            )
-        )
-    stack = ipywidgets.Stack(children=pages, selected_index=index)
-    slider = ipywidgets.SelectionSlider(
-        options=[(show(value), i) for i, value in enumerate(values)],
-        index=index,
-        description=label,
-        continuous_update=True,
-        style={"description_width": "initial"},
-        layout={"width": "min(100%, 32rem)"},
+    index = position("values", values, start)
+    return _figures(draw, [values], describe, [slider(label, values, show)], [index])
+
+
+def figure_grid(
+    draw: Callable[[Value, Value], Figure],
+    ks: Sequence[Value],
+    temperatures: Sequence[Value],
+    describe: Callable[[Value, Value], str],
+    *,
+    start: tuple[Value, Value] | None = None,
+    labels: tuple[str, str] = ("Draft length k", "Temperature T"),
+    show: tuple[Callable[[Value], str], Callable[[Value], str]] = (str, "{:g}".format),
+) -> Figures:
+    """Two sliders that show ``draw(k, temperature)`` for each of their combinations.
+
+    As :func:`figure_slider` with two values in place of one: ``draw`` and ``describe``
+    are called with both, ``start`` is the pair shown first, ``labels`` and ``show`` are
+    those of the two sliders. Other quantities than k and T can stand in their places.
+
+    Every figure is stored in the page. Some 50 of them with two panels are about 100 kB
+    when compressed; a figure of thousands of points is too much.
+    """
+    ks, temperatures = list(ks), list(temperatures)
+    first, second = (None, None) if start is None else start
+    indices = [
+        position("ks", ks, first),
+        position("temperatures", temperatures, second),
+    ]
+    sliders = [
+        slider(label, values, text)
+        for label, values, text in zip(labels, (ks, temperatures), show, strict=True)
+    ]
+    return _figures(draw, [ks, temperatures], describe, sliders, indices)
+
+
+def _figures(
+    draw: Callable[..., Figure],
+    stops: Sequence[Sequence[Value]],
+    describe: Callable[..., str],
+    sliders: list[dict[str, Any]],
+    indices: list[int],
+) -> Figures:
+    descriptions, figures = [], []
+    for values in product(*stops):
+        descriptions.append(describe(*values))
+        figures.append(_svg(draw(*values), descriptions[-1]))
+    return Figures(
+        sliders=sliders, indices=indices, figures=figures, descriptions=descriptions
     )
-    ipywidgets.jslink((slider, "index"), (stack, "selected_index"))
-    return ipywidgets.VBox([slider, stack])
 
 
 def _svg(figure: Figure, text: str) -> str:
@@ -85,6 +119,9 @@ def _svg(figure: Figure, text: str) -> str:
     svg = svg[svg.index("<svg") :]
     # Who drew it, and with which version, is of no use to a page.
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    # A hundredth of a point is less than anybody sees, and half of the weight.
+    svg = re.sub(r'(?<= )(?:d|x|y|points)="[^"]*"', _rounded, svg)
+    svg = re.sub(r"\n\s*", "\n", svg)
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     width = f"{float(size[1]):.0f}pt" if size else "100%"
     svg = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", svg, count=1)
@@ -97,3 +134,7 @@ def _svg(figure: Figure, text: str) -> str:
         f'width:{width}"',
         1,
     )
+
+
+def _rounded(attribute: re.Match[str]) -> str:
+    return re.sub(r"\d+\.\d{3,}", lambda n: f"{float(n[0]):.2f}", attribute[0])

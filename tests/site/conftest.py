@@ -74,10 +74,18 @@ def settle(page: Any) -> None:
 
 @pytest.fixture(scope="session")
 def open_page(browser: Any, address: str) -> Iterator[Callable[..., Visit]]:
-    """Open a page with every request to another server blocked and noted."""
+    """Open a page with every request to another server blocked and noted.
+
+    `address` may be that of another server that a test has started.
+    """
     contexts = []
 
-    def open_(name: str, viewport: dict[str, int] = WIDE, **options: Any) -> Visit:
+    def open_(
+        name: str,
+        viewport: dict[str, int] = WIDE,
+        address: str = address,
+        **options: Any,
+    ) -> Visit:
         context = browser.new_context(viewport=viewport, **options)
         contexts.append(context)
         page = context.new_page()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from site_kit import NARROW, Visit
+from site_kit import NARROW, Visit, place
 
 import specdec_lib as sd
 
@@ -122,15 +122,11 @@ def test_the_focus_stays_on_the_slider(slider: Slider) -> None:
 
 def test_the_mouse_drags_it(slider: Slider) -> None:
     slider.go_to_start()
-    track = slider.page.locator(".noUi-base", has=slider.handle).bounding_box()
-    handle = slider.handle.bounding_box()
-    middle = handle["y"] + handle["height"] / 2
     mouse = slider.page.mouse
-    mouse.move(handle["x"] + handle["width"] / 2, middle)
+    mouse.move(*place(slider.handle, 0, len(TEMPERATURES)))
     mouse.down()
     for index in (2, 5, 8, 4):
-        share = index / (len(TEMPERATURES) - 1)
-        mouse.move(track["x"] + share * track["width"], middle, steps=5)
+        mouse.move(*place(slider.handle, index, len(TEMPERATURES)), steps=5)
         text = slider.shows(index)
         wanted = expected(TEMPERATURES[index])
         assert numbers(text) == pytest.approx(wanted, abs=5.1e-4)
@@ -140,10 +136,7 @@ def test_the_mouse_drags_it(slider: Slider) -> None:
 
 def test_a_click_on_the_track_moves_it(slider: Slider) -> None:
     slider.go_to_start()
-    track = slider.page.locator(".noUi-base", has=slider.handle).bounding_box()
-    slider.page.mouse.click(
-        track["x"] + 6 / 8 * track["width"], track["y"] + track["height"] / 2
-    )
+    slider.page.mouse.click(*place(slider.handle, 6, len(TEMPERATURES)))
     slider.shows(6)
 
 

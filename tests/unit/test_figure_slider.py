@@ -1,6 +1,7 @@
 """The slider over figures: what it holds, before any page shows it."""
 
-import ipywidgets
+import re
+
 import matplotlib.pyplot as plt
 import pytest
 from matplotlib.figure import Figure
@@ -26,41 +27,43 @@ def slider(**options):
     return figure_slider(draw, VALUES, **arguments)
 
 
-def parts(widget):
-    """The slider and the pages that it turns."""
-    control, stack = widget.children
-    return control, stack, [page.value for page in stack.children]
-
-
 def test_one_page_for_each_value_each_with_its_text():
-    control, stack, pages = parts(slider())
-    assert len(pages) == len(VALUES)
-    for page, value in zip(pages, VALUES, strict=True):
+    widget = slider()
+    assert len(widget.figures) == len(VALUES)
+    assert widget.descriptions == [describe(value) for value in VALUES]
+    for page, value in zip(widget.figures, VALUES, strict=True):
         text = f"value {value} &lt; &quot;3&quot;"
-        assert page.count(text) == 2  # the name of the drawing, and below it
-        assert f'role="img" aria-label="{text}"' in page
+        assert page.startswith(f'<svg role="img" aria-label="{text}"')
         assert page.count("<svg") == 1
-    assert len(set(pages)) == len(VALUES)
-    assert (control.index, stack.selected_index) == (0, 0)
+    assert len(set(widget.figures)) == len(VALUES)
+    assert widget.indices == [0]
 
 
 def test_control_shows_label_values_and_start():
-    control, stack, _ = parts(slider(start=2, show="T = {}".format))
-    assert control.description == "Value"
-    assert [label for label, _ in control.options] == ["T = 0", "T = 0.5", "T = 2"]
-    assert (control.index, stack.selected_index) == (2, 2)
+    widget = slider(start=2, show="T = {}".format)
+    assert widget.sliders == [
+        {"label": "Value", "texts": ["T = 0", "T = 0.5", "T = 2"]}
+    ]
+    assert widget.indices == [2]
 
 
-def test_slider_and_pages_are_linked_in_the_page_itself(monkeypatch):
-    """A link of the browser's, not of the kernel's: the page has no kernel."""
-    links = []
-    monkeypatch.setattr(ipywidgets, "jslink", lambda a, b: links.append((a, b)))
-    control, stack, _ = parts(slider())
-    assert links == [((control, "index"), (stack, "selected_index"))]
+def test_all_that_the_page_needs_is_in_the_state():
+    """No kernel's callback moves it: the page has no kernel."""
+    widget = slider()
+    state = widget.get_state()
+    assert {"sliders", "indices", "figures", "descriptions"} <= set(state)
+    assert "export default" in state["_esm"]
+    assert not re.search(r"^\s*import\b|\bimport\(", state["_esm"], re.M)
+    assert ".specdec-slider" in state["_css"]
+    assert not re.search(r"https?://(?!www\.w3\.org)|url\(", state["_css"])
+
+
+def test_repr_is_the_same_in_every_run():
+    assert repr(slider(start=0.5)) == "<Figures Value: 0.5>"
 
 
 def test_same_drawing_every_time_and_nothing_of_its_maker():
-    first, second = parts(slider())[2], parts(slider())[2]
+    first, second = slider().figures, slider().figures
     assert first == second
     for page in first:
         assert "matplotlib.org" not in page
@@ -78,7 +81,7 @@ def test_figures_are_closed():
     "values, options, message",
     (
         ((1,), {}, "values must be at least two, got 1"),
-        ((1, 2), {"start": 3}, "start must be one of values, got 3"),
+        ((1, 2), {"start": 3}, "start must be one of values, 1, 2, got 3"),
     ),
 )
 def test_errors_come_before_any_drawing(values, options, message):
