@@ -166,12 +166,21 @@ def test_a_deterministic_draft_is_accepted_with_the_target_probability_of_its_to
 
 
 def test_a_stop_id_cuts_what_was_judged():
-    sweep = small_sweep(ks=(3,), stop_ids=(1, 2), seeds=range(20))
-    for record in sweep.run():
-        assert record["accepted"] <= record["tested"] <= record["emitted"]
-        tested = [record[f"tested_{i}"] for i in (1, 2, 3)]
-        assert sum(tested) == record["tested"]
-    assert "stop" in {r["finish_reason"] for r in sweep.run()}
+    """Every context is alike here, so the overlap is that of each tested guess."""
+    p, q = [0.5, 0.3, 0.2], [0.2, 0.5, 0.3]
+    target = sd.FunctionModel(lambda seq: np.log(p), 3)
+    draft = sd.FunctionModel(lambda seq: np.log(q), 3)
+    sweep = ex.Sweep(
+        target, {"d": draft}, {"a": (0,)}, ks=(4,), seeds=range(20), stop_ids=(1,)
+    )
+    records = sweep.run()
+    assert {r["finish_reason"] for r in records} == {"stop"}
+    assert any(r["tested"] < r["accepted"] + r["target_calls"] for r in records)
+    for record in records:
+        assert record["predicted_acceptance"] == pytest.approx(0.7, abs=1e-12)
+        for i in range(4):
+            right = 0.7 * record[f"tested_{i + 1}"]
+            assert record[f"overlap_{i + 1}"] == pytest.approx(right, abs=1e-12)
 
 
 def test_repeats_are_counted():
@@ -287,6 +296,29 @@ def test_a_file_cut_at_any_byte_is_made_whole_again(tmp_path):
         assert sweep.run(path, progress=lambda done, _, ran=ran: ran.append(done))
         assert ran[0] == whole[:cut].count(b"\n")  # only whole lines count as done
         assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("torn", (b"{", b"{" * 5000))
+def test_a_torn_line_is_gone_even_where_nothing_is_left_to_run(tmp_path, torn):
+    path = tmp_path / "records.jsonl"
+    sweep = small_sweep(drafts={"model": DRAFT}, ks=(1,), temperatures=(1,))
+    records = sweep.run(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole + torn)
+    assert ex.read_records(path) == records
+    assert sweep.run(path) == records
+    assert path.read_bytes() == whole
+
+
+def test_a_record_is_on_the_disk_before_it_counts_as_done(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    path = tmp_path / "records.jsonl"
+
+    def progress(done, total):
+        assert len(synced) == path.read_bytes().count(b"\n") == done
+
+    small_sweep(drafts={"model": DRAFT}).run(path, progress=progress)
 
 
 SCRIPT = """
