@@ -132,7 +132,7 @@ function render({ model, el }) {
     put(gain, curve[k].toFixed(2) + " ×", curve[k]);
     put(best, `${kBest} (${curve[kBest].toFixed(2)} ×)`, kBest, curve[kBest]);
     draw(svg, curve, k, kBest);
-    const settings = all.map(({ label, texts }, i) => `${label} ${texts[at[i]]}`);
+    const settings = all.map(({ label, texts }, i) => `${label} = ${texts[at[i]]}`);
     const text =
       `${settings.join(", ")}: ${expectedTokens(alpha, k).toFixed(2)} tokens per call, ` +
       `speedup ${curve[k].toFixed(2)}. ` +
