@@ -58,7 +58,9 @@ def test_the_wheel_holds_the_corpus_and_the_licences(wheel: Path) -> None:
     assert any(name.endswith("corpus/03_recipes.txt") for name in names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert any(name.endswith("licenses/LICENSE-PROSE") for name in names)
-    assert not [name for name in names if "test" in name or ".pyc" in name]
+    tests = ("test_", "tests/", "conftest")
+    assert not [name for name in names if any(part in name for part in tests)]
+    assert not [name for name in names if ".pyc" in name]
 
 
 def test_the_wheel_needs_numpy_alone(wheel: Path) -> None:
