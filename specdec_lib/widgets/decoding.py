@@ -15,7 +15,7 @@ from ..metrics import Metrics, Round
 from ..pair import Pair
 from ..sampling import Sampler
 from ._base import Sliders, page_script, position, slider
-from .latest import Latest
+from .restart import Latest
 
 TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 
@@ -186,7 +186,7 @@ def live(
         as in ``specdec_lib.generate``: the text is what that gives for the same
         arguments, with the temperature for the target and for the draft.
     options
-        ``delay``, ``pause_every``, ``clock``, ``sleep`` of :class:`.latest.Latest`.
+        ``delay``, ``pause_every``, ``clock``, ``sleep`` of :class:`.restart.Latest`.
 
     The decoding runs in pieces on the kernel's event loop. A move while it runs ends it
     at its next round and begins anew within about 50 ms; nothing runs in a thread. The

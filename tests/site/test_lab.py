@@ -191,6 +191,9 @@ def test_explorer_computes_in_the_page(session: Session) -> None:
                     ),
                 ],
             }
+    for value in widget.locator("dd").all():  # each below its name
+        name = value.locator("xpath=preceding-sibling::dt").bounding_box()
+        assert value.bounding_box()["y"] >= name["y"] + name["height"] - 1
     wanted = "{'k': 5, 'alpha': 0.81, 'draft_cost': 0.11, 'slope': 0.01}"
     assert session.ask("print(explorer.values())") == wanted
 

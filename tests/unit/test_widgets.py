@@ -16,7 +16,7 @@ import pytest
 import specdec_lib as sd
 from specdec_lib.pair import train_pair
 from specdec_lib.widgets import SpeedupExplorer, figure_grid, live
-from specdec_lib.widgets.latest import Latest
+from specdec_lib.widgets.restart import Latest
 
 KS, TEMPERATURES = (1, 2, 4), (0.5, 1.0)
 
