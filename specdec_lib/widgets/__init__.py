@@ -1,11 +1,12 @@
-"""Sliders that work in Jupyter and on the published page, with the same code.
+"""What moves in Jupyter and on the published page, with the same code.
 
     figure_slider, figure_grid   figures drawn beforehand, one slider or two
     SpeedupExplorer              the closed form of the speedup, computed in the page
     live                         real decoding at each move; this one needs a kernel
+    coloured_text, token_notes   a text whose tokens tell how they came to be
 
-They need the extra packages of ``pip install 'specdec_lib[widgets]'``, which are
-imported when one of them is asked for.
+All but the last need the extra packages of
+``pip install 'specdec_lib[widgets]'``, which are imported when one is asked for.
 """
 
 from __future__ import annotations
@@ -17,14 +18,24 @@ if TYPE_CHECKING:
     from .decoding import live
     from .explorer import SpeedupExplorer
     from .figures import figure_grid, figure_slider
+    from .tokens import coloured_text, token_notes
 
-__all__ = ["SpeedupExplorer", "figure_grid", "figure_slider", "live"]
+__all__ = [
+    "SpeedupExplorer",
+    "coloured_text",
+    "figure_grid",
+    "figure_slider",
+    "live",
+    "token_notes",
+]
 
 _PLACES = {
     "SpeedupExplorer": "explorer",
+    "coloured_text": "tokens",
     "figure_grid": "figures",
     "figure_slider": "figures",
     "live": "decoding",
+    "token_notes": "tokens",
 }
 
 
