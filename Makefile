@@ -45,7 +45,7 @@ check: setup
 	@$(PY) tools/run_tests.py --quick
 
 bench: setup
-	@for file in bench/bench_*.py; do $(PY) "$$file" || exit 1; done
+	@$(PY) tools/bench.py
 
 notebooks: setup
 	@$(PY) tools/execute_notebooks.py $(NB)
