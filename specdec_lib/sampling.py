@@ -140,7 +140,7 @@ class Sampler:
             if self.temperature != 1:
                 weights /= self.temperature
         np.exp(weights, out=weights)
-        weights *= 1.0 / weights.sum(axis=1, keepdims=True)
+        weights *= 1.0 / np.add.reduce(weights, axis=1, keepdims=True)
         return weights
 
     def _filter(self, probabilities: Floats) -> None:

@@ -73,7 +73,7 @@ def residual(p: ArrayLike, q: ArrayLike) -> Floats:
             f"p and q must have the same shape (V,), got {p.shape} and {q.shape}"
         )
     left = np.maximum(p - q, 0.0)
-    total = left.sum()
+    total = np.add.reduce(left)
     return left / total if total > 0.0 else p
 
 
@@ -122,7 +122,7 @@ def check_distributions(rows: Floats, name: str) -> None:
         return
     if not rows.min() >= 0.0:
         raise ValueError(f"{name} must have no negative and no NaN entry")
-    for i, total in enumerate(rows.sum(axis=1).tolist()):
+    for i, total in enumerate(np.add.reduce(rows, axis=1).tolist()):
         if not abs(total - 1.0) <= 1e-6:
             raise ValueError(
                 f"{name} must have rows that sum to 1, row {i} sums to {total}"
