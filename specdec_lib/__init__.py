@@ -4,14 +4,22 @@ The library behind the book of that name. Its core needs NumPy alone:
 
     randomness    the only two random acts, and their exact enumeration
     sampling      logits to probabilities
+    files         files that are written whole or not at all
     text          tokenizer and corpora
     models        what a language model is
-    ngram         n-gram language models
+    ngram         n-gram language models (their tables: ngram_tables)
+    pair          the tokenizer, target and draft that the book uses
     drafts        what a draft is
     verification  accept or reject
     metrics       every figure, defined once
     decoding      the loop
     theory        the closed forms
+    comparison    plain and speculative decoding, timed fairly
+    records       results on disk, and how far they can be trusted
+    experiments   sweeps over k, temperature, drafts, prompts and seeds
+
+Beside it, imported only when asked for: plots and widgets, which need matplotlib,
+ipywidgets and anywidget, and cli, the command line.
 """
 
 from . import theory, verification
@@ -19,8 +27,11 @@ from .decoding import Generation, generate, stream
 from .drafts import ModelDraft, Proposal
 from .metrics import Metrics, Round
 from .models import FunctionModel
+from .ngram import NGramModel
+from .pair import Pair, book_pair, train_pair
 from .randomness import SeededRandom, exact_distribution
 from .sampling import LogitBias, RepetitionPenalty, Sampler
+from .text import Tokenizer
 from .verification import Verdict, residual, verify_tokens
 
 __version__ = "0.1.0"
@@ -31,17 +42,22 @@ __all__ = [
     "LogitBias",
     "Metrics",
     "ModelDraft",
+    "NGramModel",
+    "Pair",
     "Proposal",
     "RepetitionPenalty",
     "Round",
     "Sampler",
     "SeededRandom",
+    "Tokenizer",
     "Verdict",
+    "book_pair",
     "exact_distribution",
     "generate",
     "residual",
     "stream",
     "theory",
+    "train_pair",
     "verification",
     "verify_tokens",
 ]
