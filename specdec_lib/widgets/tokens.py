@@ -226,7 +226,8 @@ def _count(notes: Sequence[TokenNote], kind: str) -> int:
 
 
 def _quoted(text: str) -> str:
-    return f"“{text.replace(chr(10), '↵')}”"
+    text = text.replace("\n", "↵")
+    return f"“{text.strip() or '␣'}”"
 
 
 def _shown(text: str) -> str:
@@ -238,13 +239,19 @@ def _sign(kind: str) -> str:
     return f'<sup aria-hidden="true">{sign}</sup>' if sign else ""
 
 
+def _signed(text: str, kind: str) -> str:
+    """The token with its sign, which stays on one line with the word it begins."""
+    word = text.lstrip(" ")
+    return " " * (len(text) - len(word)) + _sign(kind) + _shown(word)
+
+
 def _item(note: TokenNote, name: str) -> str:
     head, *parts = describe(note)
     rest = "".join(f"<span>{html.escape(part)}</span>" for part in parts)
     spoken = html.escape(f"{_quoted(note.text)}: {note.kind}", quote=True)
     return (
         f'<li tabindex="0" class="sd-ct-{_KINDS[note.kind][0]}" aria-label="{spoken}" '
-        f'aria-describedby="{name}">{_sign(note.kind)}{_shown(note.text)}'
+        f'aria-describedby="{name}">{_signed(note.text, note.kind)}'
         f'<span class="sd-ct-note" id="{name}"><b>{html.escape(head)}</b>{rest}'
         f"</span></li>"
     )
@@ -256,7 +263,7 @@ _STYLE = re.sub(
     r"\s*\n\s*",
     "",
     """
-    .sd-ct{position:relative;padding:.6em .8em 8.4em;border-radius:6px;
+    .sd-ct{position:relative;padding:.6em .8em 9.6em;border-radius:6px;
     border:1px solid #8888;line-height:2;overflow-wrap:anywhere;
     background:var(--pst-color-background,var(--jp-layout-color0,#fff));
     color:var(--pst-color-text-base,var(--jp-ui-font-color0,#222));}
@@ -274,21 +281,22 @@ _STYLE = re.sub(
     .sd-ct ol li:hover,.sd-ct ol li:focus{outline:2px solid currentColor;
     outline-offset:1px;border-radius:2px}
     .sd-ct .sd-ct-note{display:none;position:absolute;left:0;right:0;bottom:0;
-    min-height:7.6em;box-sizing:border-box;padding:.5em .8em;white-space:normal;
+    z-index:1;min-height:9.6em;box-sizing:border-box;padding:.5em .8em;
+    white-space:normal;
     font-size:.9em;line-height:1.5;border-top:1px solid #8888;border-radius:0 0 6px 6px;
     background:var(--pst-color-surface,var(--jp-layout-color2,#f3f4f5));
     color:inherit;cursor:auto}
     .sd-ct .sd-ct-note b,.sd-ct .sd-ct-note span{display:block}
     .sd-ct li:focus .sd-ct-note,.sd-ct li:hover .sd-ct-note{display:block}
-    .sd-ct li:hover .sd-ct-note{z-index:1}
+    .sd-ct li:hover .sd-ct-note{z-index:2}
     .sd-ct .sd-ct-hint{position:absolute;left:0;right:0;bottom:0;margin:0;
-    padding:.5em .8em;box-sizing:border-box;min-height:8em;font-size:.9em;
+    padding:.5em .8em;box-sizing:border-box;min-height:9.6em;font-size:.9em;
     line-height:1.5;border-top:1px solid #8888}
     .sd-ct .sd-ct-skip{position:absolute;clip-path:inset(50%);width:1px;height:1px;
     overflow:hidden;white-space:nowrap}
     .sd-ct .sd-ct-skip:focus{position:static;clip-path:none;width:auto;height:auto;
     display:block}
-    @media (max-width:480px){.sd-ct{padding-bottom:11em}
-    .sd-ct .sd-ct-note,.sd-ct .sd-ct-hint{min-height:11em}}
+    @media (max-width:480px){.sd-ct{padding-bottom:13em}
+    .sd-ct .sd-ct-note,.sd-ct .sd-ct-hint{min-height:13.4em}}
     """,
 ).strip()
