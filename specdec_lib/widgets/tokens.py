@@ -22,11 +22,11 @@ from ..theory import acceptance
 
 ACCEPTED, CORRECTION, BONUS = "accepted guess", "correction", "bonus"
 
-# Each kind: its class, and the sign that stands before the token besides its colour.
+# Each kind: the sign that stands before the token, its line, and its ground.
 _KINDS = {
-    ACCEPTED: ("accepted", ""),
-    CORRECTION: ("correction", "×"),
-    BONUS: ("bonus", "+"),
+    ACCEPTED: ("", "3px solid #009e73", "#009e7326"),
+    CORRECTION: ("×", "3px dashed #d55e00", "#d55e0026"),
+    BONUS: ("+", "4px double #0072b2", "#0072b233"),
 }
 
 
@@ -161,16 +161,18 @@ def coloured_text(
         raise ValueError(f"name must be letters, digits and hyphens, got {name!r}")
     items = "".join(_item(note, f"{name}-{i}") for i, note in enumerate(notes))
     legend = "".join(
-        f'<li class="sd-ct-{style}">{_sign(kind)}{kind}'
+        f'<li style="{_mark(kind)}">{_sign(kind)}{kind}'
         f"{' token' if kind == BONUS else ''} ({_count(notes, kind)})</li>"
-        for kind, (style, _) in _KINDS.items()
+        for kind in _KINDS
     )
     page = (
         f'<div class="sd-ct" id="{name}"><style>{_STYLE}</style>'
-        f'<ul class="sd-ct-legend" role="list" aria-label="Legend">{legend}</ul>'
+        f'<ul class="sd-ct-legend" role="list" style="{_BARE}" aria-label="Legend">'
+        f"{legend}</ul>"
         f'<a class="sd-ct-skip" href="#{name}-end">Skip the {len(notes)} tokens</a>'
         f'<div class="sd-ct-text"><span class="sd-ct-before">{_shown(before)}</span>'
-        f'<ol role="list" aria-label="{html.escape(label)}, token by token">'
+        f'<ol role="list" style="{_BARE}" '
+        f'aria-label="{html.escape(label)}, token by token">'
         f'{items}</ol></div><p class="sd-ct-hint">Point at a token, tap it, or go from '
         f"one to the next with the Tab key: its numbers stand here.</p></div>"
         f'<span id="{name}-end"></span>'
@@ -235,8 +237,13 @@ def _shown(text: str) -> str:
 
 
 def _sign(kind: str) -> str:
-    sign = _KINDS[kind][1]
+    sign = _KINDS[kind][0]
     return f'<sup aria-hidden="true">{sign}</sup>' if sign else ""
+
+
+def _mark(kind: str) -> str:
+    _, line, ground = _KINDS[kind]
+    return f"display:inline;border-bottom:{line};background:{ground}"
 
 
 def _signed(text: str, kind: str) -> str:
@@ -250,12 +257,16 @@ def _item(note: TokenNote, name: str) -> str:
     rest = "".join(f"<span>{html.escape(part)}</span>" for part in parts)
     spoken = html.escape(f"{_quoted(note.text)}: {note.kind}", quote=True)
     return (
-        f'<li tabindex="0" class="sd-ct-{_KINDS[note.kind][0]}" aria-label="{spoken}" '
+        f'<li tabindex="0" style="{_mark(note.kind)}" aria-label="{spoken}" '
         f'aria-describedby="{name}">{_signed(note.text, note.kind)}'
-        f'<span class="sd-ct-note" id="{name}"><b>{html.escape(head)}</b>{rest}'
-        f"</span></li>"
+        f'<span class="sd-ct-note" id="{name}" style="display:none">'
+        f"<b>{html.escape(head)}</b>{rest}</span></li>"
     )
 
+
+# Written at the elements, because JupyterLab drops style sheets (and more) from outputs
+# that were not made on the same machine: such a text keeps its marks, without notes.
+_BARE = "list-style:none;display:inline;margin:0;padding:0"
 
 # Colours are those of plots.py; ground and ink are taken from the page together, so
 # that they fit each other in light and in dark. Grounds of tokens are see-through.
@@ -267,27 +278,23 @@ _STYLE = re.sub(
     border:1px solid #8888;line-height:2;overflow-wrap:anywhere;
     background:var(--pst-color-background,var(--jp-layout-color0,#fff));
     color:var(--pst-color-text-base,var(--jp-ui-font-color0,#222));}
-    .sd-ct ol,.sd-ct ul{list-style:none;display:inline;margin:0;padding:0}
-    .sd-ct li{display:inline;margin:0;padding:.1em 0}
+    .sd-ct li{margin:0;padding:.1em 0}
     .sd-ct ol li{white-space:pre-wrap;cursor:help}
-    .sd-ct ul.sd-ct-legend{display:flex;flex-wrap:wrap;gap:.1em 1.2em;
-    margin-bottom:.5em;font-size:.9em}
+    .sd-ct ul.sd-ct-legend{display:flex!important;flex-wrap:wrap;gap:.1em 1.2em;
+    margin-bottom:.5em!important;font-size:.9em}
     .sd-ct .sd-ct-legend li{padding:0 .2em}
     .sd-ct .sd-ct-before{white-space:pre-wrap;opacity:.85}
     .sd-ct sup{font-size:.7em;font-weight:bold;line-height:0}
-    .sd-ct .sd-ct-accepted{border-bottom:3px solid #009e73;background:#009e7326}
-    .sd-ct .sd-ct-correction{border-bottom:3px dashed #d55e00;background:#d55e0026}
-    .sd-ct .sd-ct-bonus{border-bottom:4px double #0072b2;background:#0072b233}
     .sd-ct ol li:hover,.sd-ct ol li:focus{outline:2px solid currentColor;
     outline-offset:1px;border-radius:2px}
-    .sd-ct .sd-ct-note{display:none;position:absolute;left:0;right:0;bottom:0;
+    .sd-ct .sd-ct-note{position:absolute;left:0;right:0;bottom:0;
     z-index:1;min-height:9.6em;box-sizing:border-box;padding:.5em .8em;
     white-space:normal;
     font-size:.9em;line-height:1.5;border-top:1px solid #8888;border-radius:0 0 6px 6px;
     background:var(--pst-color-surface,var(--jp-layout-color2,#f3f4f5));
     color:inherit;cursor:auto}
     .sd-ct .sd-ct-note b,.sd-ct .sd-ct-note span{display:block}
-    .sd-ct li:focus .sd-ct-note,.sd-ct li:hover .sd-ct-note{display:block}
+    .sd-ct li:focus .sd-ct-note,.sd-ct li:hover .sd-ct-note{display:block!important}
     .sd-ct li:hover .sd-ct-note{z-index:2}
     .sd-ct .sd-ct-hint{position:absolute;left:0;right:0;bottom:0;margin:0;
     padding:.5em .8em;box-sizing:border-box;min-height:9.6em;font-size:.9em;

@@ -108,14 +108,13 @@ def test_html_is_for_keyboard_and_screen_reader():
 
 def test_each_kind_has_a_mark_besides_its_colour():
     page = coloured_text(notes(KEPT_ONE, KEPT_ALL), name="t").html
-    style = page[: page.index("</style>")]
-    lines = re.findall(r"sd-ct-(\w+)\{border-bottom:\dpx (\w+)", style)
-    assert dict(lines) == {
-        "accepted": "solid",
+    body = page[page.index("<ol") :]
+    lines = re.findall(r"border-bottom:\dpx (\w+) #\w+;[^>]*“.”: ([\w ]+)", body)
+    assert {kind: line for line, kind in lines} == {
+        "accepted guess": "solid",
         "correction": "dashed",
         "bonus": "double",
     }
-    body = page[page.index("<ol") :]
     assert re.findall(r"<sup[^>]*>(.)</sup>", body) == ["×", "+"]
 
 
