@@ -270,6 +270,7 @@ _BARE = "list-style:none;display:inline;margin:0;padding:0"
 
 # Colours are those of plots.py; ground and ink are taken from the page together, so
 # that they fit each other in light and in dark. Grounds of tokens are see-through.
+# The margin scrolls the notes, below the text, into view with a focused token.
 _STYLE = re.sub(
     r"\s*\n\s*",
     "",
@@ -279,7 +280,8 @@ _STYLE = re.sub(
     background:var(--pst-color-background,var(--jp-layout-color0,#fff));
     color:var(--pst-color-text-base,var(--jp-ui-font-color0,#222));}
     .sd-ct li{margin:0;padding:.1em 0}
-    .sd-ct ol li{white-space:pre-wrap;cursor:help}
+    .sd-ct ol li{white-space:pre-wrap;cursor:help;
+    scroll-margin:4em 0 min(30em,60vh)}
     .sd-ct ul.sd-ct-legend{display:flex!important;flex-wrap:wrap;gap:.1em 1.2em;
     margin-bottom:.5em!important;font-size:.9em}
     .sd-ct .sd-ct-legend li{padding:0 .2em}
