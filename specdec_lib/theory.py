@@ -39,9 +39,11 @@ def acceptance(p: ArrayLike, q: ArrayLike) -> float:
 def acceptance_by_row(p: ArrayLike, q: ArrayLike) -> NDArray[np.float64]:
     """:func:`acceptance` of n pairs at once: (n, V) and (n, V) give (n,).
 
-    The rows are taken as distributions, unchecked: the sum of min(p, q) of each.
+    The rows are taken as distributions, unchecked: the sum of min(p, q) of each, at
+    most 1 whatever the rounding.
     """
-    return np.asarray(np.minimum(p, q).sum(axis=1), dtype=np.float64)
+    overlap = np.minimum(p, q).sum(axis=1, dtype=np.float64)
+    return np.asarray(np.minimum(overlap, 1.0), dtype=np.float64)
 
 
 def expected_tokens(alpha: float, k: int) -> float:
@@ -91,7 +93,7 @@ def expected_calls(rates: Sequence[float], k: int) -> float:
 
     Nothing is assumed independent: neighbouring contexts may be as alike as they are in
     the text. A round that starts at t emits a tokens up to the first rejection, so the
-    calls left are C(t) = 1 + sum over a of P(a guesses pass) C(t + a + 1), C(n) = 0.
+    calls left are R(t) = 1 + sum over a of P(a guesses pass) R(t + a + 1), R(n) = 0.
     Averaged over texts of the target, it is the mean number of calls of decoding.
 
     >>> expected_calls([1.0] * 12, 3), expected_calls([0.0] * 12, 3)

@@ -209,6 +209,15 @@ def test_acceptance_by_row_is_acceptance_of_each_row():
     assert acceptance_by_row(p[:0], q[:0]).shape == (0,)
 
 
+def test_acceptance_by_row_is_never_above_one():
+    """Rounding takes the sum of a row above 1; a chance may not follow it there."""
+    rows = np.random.default_rng(0).dirichlet(np.ones(300), size=200)
+    assert rows.sum(axis=1).max() > 1
+    chances = acceptance_by_row(rows, rows)
+    assert chances.max() <= 1
+    assert expected_calls(chances, 3) == pytest.approx(50)
+
+
 # Rates by position
 
 
