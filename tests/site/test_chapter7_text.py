@@ -162,6 +162,9 @@ def test_it_fits_and_can_be_read(
         box, text_box = note.bounding_box(), visit.page.locator("#ostrey ol")
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= viewport["width"]
+        # A token that takes the focus brings its numbers into view.
+        end = note.locator("span").last.bounding_box()
+        assert end["y"] + end["height"] <= viewport["height"]
         # It stands below the text and hides none of it.
         bottom = text_box.evaluate("e => e.getBoundingClientRect().bottom")
         assert bottom <= box["y"]
