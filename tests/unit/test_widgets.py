@@ -41,8 +41,8 @@ class TestImport:
         done = self.run(
             "import sys, specdec_lib.widgets as w\n"
             "assert not {'anywidget', 'ipywidgets', 'matplotlib'} & set(sys.modules)\n"
-            "assert dir(w) == ['SpeedupExplorer', 'figure_grid', 'figure_slider',"
-            " 'live']\n"
+            "assert dir(w) == ['SpeedupExplorer', 'coloured_text', 'figure_grid',"
+            " 'figure_slider', 'live', 'token_notes']\n"
             "w.live; assert 'anywidget' in sys.modules\n"
             "assert 'matplotlib' not in sys.modules\n"
             "assert callable(w.live)"
