@@ -163,6 +163,7 @@ def stream(
         k = copy.deepcopy(k)  # what it learns here is forgotten afterwards
     else:
         _check_count("k", k)
+        k = int(k)
     if hasattr(draft, "bos_id"):
         raise TypeError(
             "draft must be a draft, got a language model; give ModelDraft(model)"
@@ -227,8 +228,11 @@ class _Loop:
         """Rounds until ``limit`` tokens are in the sequence, or a stop id came."""
         finish = None
         while finish is None and len(self.sequence) < limit:
-            wanted = k if isinstance(k, (int, np.integer)) else k.next_k()
-            _check_count("k", wanted)
+            if isinstance(k, int):
+                wanted = k
+            else:
+                wanted = k.next_k()
+                _check_count("k", wanted)
             # A round emits at most one token more than it drafts.
             wanted = min(int(wanted), limit - len(self.sequence) - 1)
             proposal, draft_seconds = self._propose(wanted)
@@ -248,15 +252,11 @@ class _Loop:
                 finish = "stop"
             elif len(self.sequence) == limit:
                 finish = reason
+            drafted = proposal.tokens
             result = Round(
-                drafted=proposal.tokens,
-                accepted=accepted,
-                emitted=emitted,
-                draft_seconds=draft_seconds,
-                target_seconds=target_seconds,
-                finish_reason=finish,
+                drafted, accepted, emitted, draft_seconds, target_seconds, finish
             )
-            if not isinstance(k, (int, np.integer)):
+            if not isinstance(k, int):
                 k.observe(result)
             yield result
 

@@ -93,12 +93,13 @@ class Sampler:
             raise ValueError(
                 f"logits must have shape (V,) or (n, V) with V >= 1, got {given.shape}"
             )
-        rows = given.reshape(-1, given.shape[-1]).astype(np.float64, copy=False)
+        rows = np.asarray(given if given.ndim == 2 else given[None], dtype=np.float64)
         if self.processors:
             rows = self._processed(rows, prefix, drafted)
         peak = rows.max(axis=1, keepdims=True) if len(rows) else rows[:, :1]
         # max propagates NaN; on a few rows Python is faster than NumPy.
-        if not all(map(math.isfinite, peak[:, 0].tolist())):
+        peaks = peak[:, 0].tolist()
+        if not all(map(math.isfinite, peaks)):
             raise ValueError(
                 "logits must be finite or -inf, and not -inf for every token; "
                 "got NaN, +inf or a row of -inf"
@@ -107,10 +108,10 @@ class Sampler:
             probabilities = np.zeros_like(rows)
             probabilities[np.arange(len(rows)), rows.argmax(axis=1)] = 1.0
         else:
-            probabilities = self._softmax(rows, peak)
+            probabilities = self._softmax(rows, peak, max(peaks, default=0.0))
             for row in probabilities if self.top_k or self.top_p else ():
                 self._filter(row)
-        return probabilities.reshape(given.shape)
+        return probabilities if given.ndim == 2 else probabilities[0]
 
     def _processed(
         self, rows: Floats, prefix: Sequence[int], drafted: Sequence[int]
@@ -134,11 +135,14 @@ class Sampler:
                 row[:] = result
         return processed
 
-    def _softmax(self, rows: Floats, peak: Floats) -> Floats:
-        with np.errstate(over="ignore"):  # too far below, or too cold: -inf, weight 0
-            weights = rows - peak  # <= 0, so that no temperature can overflow exp
-            if self.temperature != 1:
-                weights /= self.temperature
+    def _softmax(self, rows: Floats, peak: Floats, highest: float) -> Floats:
+        # Differences are <= 0, so no temperature can overflow exp. Too far below the
+        # peak, or too cold, they become -inf and the weight 0, which is right.
+        if self.temperature == 1 and highest < 1e290:
+            weights = rows - peak
+        else:
+            with np.errstate(over="ignore"):
+                weights = (rows - peak) / self.temperature
         np.exp(weights, out=weights)
         weights *= 1.0 / np.add.reduce(weights, axis=1, keepdims=True)
         return weights
