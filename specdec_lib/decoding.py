@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .drafts import Draft, Proposal
 from .metrics import Metrics, Round
-from .models import LanguageModel, are_tokens, check_tokens
+from .models import LanguageModel, are_tokens, check_count, check_tokens
 from .randomness import RandomSource, SeededRandom
 from .sampling import DEFAULT_SAMPLER, Sampler
 from .verification import Verdict, Verify, verify_tokens
@@ -152,8 +152,8 @@ def stream(
             f"prompt must fit the target's context window of {window}, "
             f"got {len(start)} tokens"
         )
-    _check_count("max_new_tokens", max_new_tokens)
-    _check_count("min_new_tokens", min_new_tokens)
+    check_count("max_new_tokens", max_new_tokens)
+    check_count("min_new_tokens", min_new_tokens)
     if min_new_tokens > max_new_tokens:
         raise ValueError(
             f"min_new_tokens must be at most max_new_tokens = {max_new_tokens}, "
@@ -162,7 +162,7 @@ def stream(
     if hasattr(k, "next_k"):
         k = copy.deepcopy(k)  # what it learns here is forgotten afterwards
     else:
-        _check_count("k", k)
+        check_count("k", k)
         k = int(k)
     if hasattr(draft, "bos_id"):
         raise TypeError(
@@ -232,7 +232,7 @@ class _Loop:
                 wanted = k
             else:
                 wanted = k.next_k()
-                _check_count("k", wanted)
+                check_count("k", wanted)
             # A round emits at most one token more than it drafts.
             wanted = min(int(wanted), limit - len(self.sequence) - 1)
             proposal, draft_seconds = self._propose(wanted)
@@ -321,10 +321,3 @@ class _Loop:
         self.sequence += emitted
         if self.state.length > read:
             self.state.rewind(read)
-
-
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < 0:
-        raise ValueError(f"{name} must be 0 or more, got {value}")

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from .decoding import generate
 from .drafts import Draft, ModelDraft, Proposal
 from .metrics import Positions
-from .models import LanguageModel, check_tokens
+from .models import LanguageModel, check_count, check_tokens
 from .randomness import RandomSource, SeededRandom
 from .records import (
     AnyPath,
@@ -37,7 +37,6 @@ from .records import (
     best_k_interval,
     bootstrap_interval,
     call_cost,
-    check_count,
     group_records,
     open_log,
     ratio,

@@ -90,6 +90,14 @@ def are_tokens(tokens: object, vocab_size: int) -> bool:
     return True
 
 
+def check_count(name: str, value: object, least: int = 0) -> None:
+    """TypeError unless ``value`` is an integer, ValueError if it is below ``least``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be {least} or more, got {value}")
+
+
 def check_rewind(length: int, present: int) -> int:
     """``length`` if a state of ``present`` tokens can be rewound to it; ValueError."""
     if isinstance(length, bool) or not isinstance(length, (int, np.integer)):

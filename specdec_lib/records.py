@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .files import write_atomically
+from .models import check_count
 from .randomness import SeededRandom
 
 Record = dict[str, Any]
@@ -348,10 +349,3 @@ def _draws(n: int, resamples: int, seed: int) -> NDArray[np.float64]:
             row[rng.categorical(even)] += 1.0
     draws.setflags(write=False)
     return draws
-
-
-def check_count(name: str, value: object, least: int = 0) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be {least} or more, got {value}")

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .models import check_count
 from .verification.exact import check_distributions
 
 
@@ -56,7 +57,7 @@ def expected_tokens(alpha: float, k: int) -> float:
     3.3616
     """
     _check_alpha(alpha)
-    _check_k(k)
+    check_count("k", k)
     return float(sum(alpha**i for i in range(k + 1)))
 
 
@@ -100,7 +101,7 @@ def expected_calls(rates: Sequence[float], k: int) -> float:
     (3.0, 12.0)
     """
     _check_rates(rates)
-    _check_k(k)
+    check_count("k", k)
     chances = [float(rate) for rate in rates]
     n = len(chances)
     calls = [0.0] * (n + 1)  # calls[t]: those still to come when t tokens are there
@@ -152,7 +153,7 @@ def cost_curve(ns: Sequence[int], times: Sequence[float]) -> CostCurve:
     """
     ns = list(ns)
     for n in ns:
-        _check_k(n, "ns")
+        check_count("ns", n)
     if not ns or ns[0] != 1 or any(a >= b for a, b in pairwise(ns)):
         raise ValueError(f"ns must increase and start with 1, got {ns}")
     seconds = np.array(times, dtype=np.float64)
@@ -182,7 +183,7 @@ def speedup_from_tokens(
     >>> round(speedup_from_tokens(3.3616, 4, 0.1), 3)
     2.401
     """
-    _check_k(k)
+    check_count("k", k)
     if not 1 - 1e-9 <= tokens_per_call <= k + 1 + 1e-9:
         raise ValueError(
             f"tokens_per_call must be inside 1 .. k + 1 = {k + 1}, "
@@ -236,7 +237,7 @@ def oracle_speedup(
     (2.719, 5.0)
     """
     _check_alpha(alpha)
-    _check_k(k)
+    check_count("k", k)
     _checked_cost(draft_cost)
     kept = np.arange(k + 1)
     probability = np.power(float(alpha), kept)
@@ -258,7 +259,7 @@ def best_k(
     >>> best_k(0.7, 0.1)
     4
     """
-    _check_k(max_k, "max_k")
+    check_count("max_k", max_k)
     speedups: NDArray[np.float64] = np.array(
         [speedup(alpha, k, draft_cost, verify_cost) for k in range(max_k + 1)]
     )
@@ -333,10 +334,3 @@ def _check_rates(rates: Sequence[float]) -> None:
 def _check_alpha(alpha: float) -> None:
     if not 0.0 <= alpha <= 1.0:
         raise ValueError(f"alpha must be in [0, 1], got {alpha}")
-
-
-def _check_k(k: int, name: str = "k") -> None:
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
-        raise TypeError(f"{name} must be an integer, got {k!r}")
-    if k < 0:
-        raise ValueError(f"{name} must be 0 or more, got {k}")
