@@ -117,8 +117,8 @@ def compare(
     plain, speculative = runs[False][1:], runs[True][1:]  # the first was the warm-up
     one = median(run.round_seconds for run in plain)
     return Comparison(
-        plain=_generation(plain[-1].rounds),
-        speculative=_generation(speculative[-1].rounds),
+        plain=Generation.from_rounds(plain[-1].rounds, if_none="length"),
+        speculative=Generation.from_rounds(speculative[-1].rounds, if_none="length"),
         k=k,
         temperature=sampler.temperature,
         repeats=repeats,
@@ -160,8 +160,3 @@ def _timed(rounds: Iterator[Round]) -> _Run:
         round_seconds=median(usual or spent.tolist()),
         draft_seconds=metrics.draft_seconds / max(metrics.drafted, 1),
     )
-
-
-def _generation(rounds: tuple[Round, ...]) -> Generation:
-    tokens = tuple(token for each in rounds for token in each.emitted)
-    return Generation(tokens, rounds, rounds[-1].finish_reason or "length")

@@ -7,7 +7,7 @@ addition to the one call that has to be made anyway.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
@@ -53,6 +53,15 @@ class Generation:
     rounds: tuple[Round, ...]
     finish_reason: str
 
+    @classmethod
+    def from_rounds(cls, rounds: Iterable[Round], *, if_none: str) -> Generation:
+        """All that :func:`stream` gave, to its end; ``if_none`` is the finish reason
+        where it gave no round at all."""
+        rounds = tuple(rounds)
+        tokens = tuple(token for each in rounds for token in each.emitted)
+        reason = rounds[-1].finish_reason if rounds else None
+        return cls(tokens, rounds, reason or if_none)
+
     @property
     def metrics(self) -> Metrics:
         return Metrics.from_rounds(self.rounds)
@@ -96,27 +105,22 @@ def generate(
 
     Source: Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm 2.
     """
-    rounds = tuple(
-        stream(
-            target,
-            prompt,
-            draft=draft,
-            k=k,
-            max_new_tokens=max_new_tokens,
-            min_new_tokens=min_new_tokens,
-            sampler=sampler,
-            verify=verify,
-            stop_ids=stop_ids,
-            seed=seed,
-            rng=rng,
-        )
+    rounds = stream(
+        target,
+        prompt,
+        draft=draft,
+        k=k,
+        max_new_tokens=max_new_tokens,
+        min_new_tokens=min_new_tokens,
+        sampler=sampler,
+        verify=verify,
+        stop_ids=stop_ids,
+        seed=seed,
+        rng=rng,
     )
-    tokens = tuple(token for r in rounds for token in r.emitted)
-    if rounds:
-        reason = rounds[-1].finish_reason or "length"
-    else:  # nothing could be added at all
-        reason = "length" if max_new_tokens == 0 else "context"
-    return Generation(tokens, rounds, reason)
+    return Generation.from_rounds(
+        rounds, if_none="length" if max_new_tokens == 0 else "context"
+    )
 
 
 def stream(
