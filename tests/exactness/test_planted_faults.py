@@ -24,7 +24,8 @@ from toys import (
 )
 
 import specdec_lib as sd
-from specdec_lib import decoding, drafts, models, randomness, sampling
+from specdec_lib import decoding, models, randomness, sampling
+from specdec_lib.drafts import model as drafts
 from specdec_lib.verification import exact, lossy
 
 EXACT = 1e-12

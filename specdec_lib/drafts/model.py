@@ -17,24 +17,30 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .models import LanguageModel, check_tokens
-from .randomness import RandomSource
-from .sampling import DEFAULT_SAMPLER, Sampler
+from ..models import LanguageModel, check_tokens
+from ..randomness import RandomSource
+from ..sampling import DEFAULT_SAMPLER, Sampler
 
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """Tokens guessed by a draft.
+    """Tokens guessed by a draft: one after the other, or as a tree.
 
     tokens
         n token ids, in order.
     probabilities
-        (n, V): row i is the distribution that ``tokens[i]`` was drawn from. None for a
-        deterministic proposal, which stands for a point mass on each token.
+        (n, V): row i is the distribution that ``tokens[i]`` was drawn from, given all
+        tokens before it in the order of the rule. None for a deterministic proposal,
+        which stands for a point mass on each token.
+    parents
+        None: ``tokens[i]`` follows ``tokens[i - 1]``. Otherwise a tree, several guesses
+        for one place: ``tokens[i]`` follows ``tokens[parents[i]]``, -1 being the text
+        so far, and ``parents[i] < i``. Children of one node are judged in their order.
     """
 
     tokens: tuple[int, ...]
     probabilities: NDArray[np.float64] | None = None
+    parents: tuple[int, ...] | None = None
 
 
 class Session(Protocol):
