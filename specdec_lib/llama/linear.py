@@ -1,0 +1,179 @@
+"""``linear(x, weight)``: all the time of a language model is spent here.
+
+It is ``x @ weight.T`` and nothing else. What has to be minded is that the weights
+come from memory, which takes far longer than the arithmetic: for a few tokens at once
+the weights should be read once. A BLAS library copies its operands in order before it
+multiplies matrices, and that costs more than the product when one of them has five
+rows. So the rows of the weights are cut into blocks:
+
+- OpenBLAS on a processor with AVX-512 multiplies small matrices without that copy. It
+  does so, as measured, where rows x tokens <= 1200 and rows x tokens x columns <= 1e6.
+- elsewhere every block is multiplied by one token after the other; the first brings it
+  from memory, the others find it in the processor's cache.
+
+The rows are shared out over a few threads, and BLAS is held to one thread each.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from .config import Floats
+
+FEW = 32  # tokens up to which blocks pay
+CACHED = 1 << 18  # bytes that stay in a core's cache
+LEAST = 1 << 16  # weights below which a second thread does not pay
+MOST_THREADS = 4  # more do not make memory faster
+AVX512 = {"SkylakeX", "Cooperlake", "SapphireRapids"}  # as OpenBLAS names its kernels
+
+
+def linear(x: Floats, weight: Any) -> Floats:
+    """(T, K), (n, K) -> (T, n): ``x @ weight.T``, by the fastest way known here.
+
+    ``weight`` is an array, or anything with ``shape`` and ``multiply(x, first, last,
+    out)`` that fills ``out[:, first:last]``; such a one must let go of the GIL.
+    """
+    n, columns = weight.shape
+    out = np.empty((len(x), n), x.dtype)
+    multiply = weight.multiply if hasattr(weight, "multiply") else None
+
+    def part(first: int, last: int) -> None:
+        if multiply is not None:
+            multiply(x, first, last, out)
+        else:
+            _multiply(x, weight[first:last], out[:, first:last])
+
+    threads = thread_count() if n * columns >= LEAST else 1
+    bounds = [n * i // threads for i in range(threads + 1)]
+    in_parallel(part, bounds)
+    return out
+
+
+def rows_of(weight: Any, indices: Any, dtype: Any) -> Floats:
+    """(n, K), (T,) -> (T, K): some rows of a matrix, as floats."""
+    if hasattr(weight, "rows_of"):
+        weight = weight.rows_of(indices)
+        return np.asarray(weight, dtype)
+    return np.asarray(weight[indices], dtype)
+
+
+def _multiply(x: Floats, weight: Floats, out: Floats) -> None:
+    """(T, K), (n, K), (T, n): fill ``out`` with ``x @ weight.T`` on one thread."""
+    if len(x) == 1:
+        np.matmul(weight, x[0], out=out[0])
+    elif len(x) <= FEW:
+        _multiply_in_blocks(x, weight, out)
+    else:
+        np.matmul(x, weight.T, out=out)
+
+
+def _multiply_in_blocks(x: Floats, weight: Floats, out: Floats) -> None:
+    """The same for a few tokens: read every block of rows once."""
+    (T, K), n = x.shape, len(weight)
+    small = small_products()
+    rows = block_rows(T, K, weight.itemsize, small)
+    whole = n - n % rows
+    blocks = weight[:whole].reshape(-1, rows, K)
+    parts = out[:, :whole].reshape(T, -1, rows).swapaxes(0, 1)
+    if small:
+        np.matmul(x, blocks.swapaxes(1, 2), out=parts)
+    else:
+        np.matmul(blocks[:, None], x[:, :, None], out=parts[:, :, :, None])
+    if whole < n:
+        np.matmul(x, weight[whole:].T, out=out[:, whole:])
+
+
+def block_rows(T: int, K: int, itemsize: int, small: bool) -> int:
+    """Rows of a block, for T tokens and K columns."""
+    most = min(1200 // T, 1_000_000 // (T * K)) if small else CACHED // (K * itemsize)
+    return max(most - most % 16, 1)
+
+
+@functools.cache
+def small_products() -> bool:
+    """Whether BLAS multiplies small matrices without copying them first."""
+    return any(each.get("architecture") in AVX512 for each in _blas().info())
+
+
+@functools.cache
+def thread_count() -> int:
+    """Threads that share a product: the processors there are, at most a few."""
+    try:
+        available = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        available = os.cpu_count() or 1
+    return min(available, MOST_THREADS)
+
+
+def in_parallel(part: Callable[[int, int], None], bounds: list[int]) -> None:
+    """Call ``part(first, last)`` for each two neighbours in ``bounds``, at once."""
+    answers: SimpleQueue[BaseException | None] = SimpleQueue()
+    others = list(zip(bounds[1:-1], bounds[2:], strict=True))
+    for worker, (first, last) in zip(_workers(len(others)), others, strict=True):
+        worker.put((part, first, last, answers))
+    try:
+        part(bounds[0], bounds[1])
+    finally:
+        errors = [answers.get() for _ in others]
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+@functools.cache
+def _workers(n: int) -> tuple[SimpleQueue[Any], ...]:
+    """The queues of n threads that wait for work; they end with the program."""
+    queues = tuple(SimpleQueue[Any]() for _ in range(n))
+    for queue in queues:
+        threading.Thread(target=_work, args=(queue,), daemon=True).start()
+    return queues
+
+
+def _work(queue: SimpleQueue[Any]) -> None:
+    while True:
+        part, first, last, answers = queue.get()
+        try:
+            part(first, last)
+        except BaseException as error:
+            answers.put(error)
+        else:
+            answers.put(None)
+        del part, answers  # a waiting thread holds on to nothing
+
+
+if hasattr(os, "register_at_fork"):  # a forked process has none of the threads
+    os.register_at_fork(after_in_child=_workers.cache_clear)
+
+
+@functools.cache
+def _blas() -> Any:
+    """What tells and sets how many threads BLAS uses."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")
+
+
+_held = threading.Lock()
+_holders: list[Any] = []  # one limit, for all that hold it
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Hold BLAS to one thread, and set it back when the last holder has left."""
+    with _held:
+        _holders.append(_holders[0] if _holders else _blas().limit(limits=1))
+    try:
+        yield
+    finally:
+        with _held:
+            limit = _holders.pop()
+            if not _holders:
+                limit.restore_original_limits()

@@ -1,0 +1,135 @@
+"""From a GGUF file to a configuration and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .config import Config, Floats, Layer, Weights
+from .gguf_file import GGUFFile, Tensor
+from .quantised import decode, decode_into
+
+
+def read_config(file: GGUFFile) -> Config:
+    """The sizes and constants that the file states."""
+
+    def size(name: str, *default: int) -> int:
+        value = file.field(f"llama.{name}", *default)
+        if not isinstance(value, int):
+            raise ValueError(
+                f"{file.path}: llama.{name} must be one whole number, got {value!r}"
+            )
+        return value
+
+    scaling = file.field("llama.rope.scaling.type", "none")
+    if scaling not in ("none", "linear"):
+        raise ValueError(
+            f"{file.path}: llama.rope.scaling.type must be none or linear, "
+            f"got {scaling!r}"
+        )
+    if size("expert_count", 0):
+        raise ValueError(f"{file.path} holds a mixture of experts, which is not read")
+    width, heads = size("embedding_length"), size("attention.head_count")
+    head_width = size("attention.key_length", width // max(heads, 1))
+    for name in ("attention.value_length", "rope.dimension_count"):
+        if size(name, head_width) != head_width:
+            raise ValueError(
+                f"{file.path}: llama.{name} must be the width of a head, "
+                f"{head_width}, got {size(name)}"
+            )
+    vocabulary = file.tensors.get("token_embd.weight")
+    try:
+        return Config(
+            vocab_size=vocabulary.shape[0] if vocabulary is not None else 0,
+            context_window=size("context_length"),
+            width=width,
+            hidden=size("feed_forward_length"),
+            layers=size("block_count"),
+            heads=heads,
+            kv_heads=size("attention.head_count_kv", heads),
+            head_width=head_width,
+            epsilon=float(file.field("llama.attention.layer_norm_rms_epsilon")),
+            rope_base=float(file.field("llama.rope.freq_base", 10000.0)),
+            rope_factors=_rope_factors(file, head_width),
+        )
+    except ValueError as error:
+        raise ValueError(f"{file.path}: {error}") from None
+
+
+def _rope_factors(file: GGUFFile, head_width: int) -> tuple[float, ...] | None:
+    """What slows each pair's turning, for contexts longer than those of training."""
+    if "rope_freqs.weight" in file.tensors:
+        tensor = file.tensor("rope_freqs.weight", [head_width // 2])
+        return tuple(decode(tensor.data, tensor.kind)[0].tolist())
+    factor = float(file.field("llama.rope.scaling.factor", 1.0))
+    return None if factor == 1 else (factor,) * (head_width // 2)
+
+
+def read_weights(file: GGUFFile, config: Config, dtype: Any = np.float32) -> Weights:
+    """All weights of the file as floats, matrices (out, in) and joined by rows.
+
+    Raises ValueError for a tensor that is missing or misshapen, and for one that this
+    code does not know, as leaving it out would give wrong results.
+    """
+    c, used = config, {"rope_freqs.weight"}
+    heads_width, kv_width = c.heads * c.head_width, c.kv_heads * c.head_width
+
+    def vector(name: str) -> Floats:
+        used.add(name)
+        tensor = file.tensor(name, [c.width])
+        return np.array(decode(tensor.data, tensor.kind)[0], dtype)
+
+    def matrix(columns: int, *named: tuple[str, int]) -> Floats:
+        used.update(name for name, _ in named)
+        tensors = [file.tensor(name, [rows, columns]) for name, rows in named]
+        return _joined(tensors, columns, dtype)
+
+    def layer(i: int) -> Layer:
+        at = f"blk.{i}."
+        return Layer(
+            attention_norm=vector(at + "attn_norm.weight"),
+            qkv=matrix(
+                c.width,
+                (at + "attn_q.weight", heads_width),
+                (at + "attn_k.weight", kv_width),
+                (at + "attn_v.weight", kv_width),
+            ),
+            output=matrix(heads_width, (at + "attn_output.weight", c.width)),
+            feed_norm=vector(at + "ffn_norm.weight"),
+            gate_up=matrix(
+                c.width,
+                (at + "ffn_gate.weight", c.hidden),
+                (at + "ffn_up.weight", c.hidden),
+            ),
+            down=matrix(c.hidden, (at + "ffn_down.weight", c.width)),
+        )
+
+    embedding = matrix(c.width, ("token_embd.weight", c.vocab_size))
+    tied = "output.weight" not in file.tensors
+    head = embedding if tied else matrix(c.width, ("output.weight", c.vocab_size))
+    weights = Weights(
+        embedding=embedding,
+        layers=tuple(layer(i) for i in range(c.layers)),
+        norm=vector("output_norm.weight"),
+        head=head,
+    )
+    unknown = sorted(file.tensors.keys() - used)
+    if unknown:
+        raise ValueError(
+            f"{file.path} has tensors that are not read: {', '.join(unknown[:4])}"
+        )
+    return weights
+
+
+def _joined(tensors: Sequence[Tensor], columns: int, dtype: Any) -> NDArray[Any]:
+    """Matrices of as many columns, one below the other, as floats."""
+    out = np.empty((sum(len(each.data) for each in tensors), columns), dtype)
+    first = 0
+    for each in tensors:
+        last = first + len(each.data)
+        decode_into(out[first:last], each.data, each.kind)
+        first = last
+    return out

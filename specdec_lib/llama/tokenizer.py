@@ -1,0 +1,300 @@
+"""The tokenizer that a GGUF file brings along: byte pairs, special tokens, chat.
+
+The work is done by the ``tokenizers`` package; here is how the file's lists become one
+of its tokenizers, and how text comes back from ids.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+from tokenizers import pre_tokenizers
+
+from .gguf_file import GGUFFile
+
+# How a text is cut into words before byte pairs are joined, by the name in the file.
+_CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+PATTERNS = {
+    "llama-bpe": rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{_REST}",
+    "qwen2": rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_REST}",
+}
+SAME_AS = {"llama3": "llama-bpe", "llama-v3": "llama-bpe"}
+DIGIT_BY_DIGIT = {"smollm", "starcoder", "refact", "command-r"}
+GPT2 = {"gpt-2", "gpt2"}
+CONTROL, USER_DEFINED = 3, 4  # kinds of tokens that are no words
+
+
+class LlamaTokenizer:
+    """Text to ids and back, as the model was trained.
+
+    tokens
+        the V pieces, in the letters that stand for bytes (see :func:`byte_letters`).
+    merges
+        pairs of pieces, two strings with a space between, in their order.
+    kinds
+        V numbers: 3 for a special token, 4 for a word that is never cut, 1 otherwise.
+    pre
+        the name of the way in which text is first cut into words.
+    bos_id, eos_id, stop_ids
+        the tokens that begin and end a text, and all those that end an answer.
+    add_bos
+        whether the model was trained on texts that begin with ``bos_id``; ``encode``
+        leaves that to the caller.
+    chat_template
+        a Jinja template that makes a prompt from messages, or None.
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[str],
+        merges: Sequence[str],
+        kinds: Sequence[int],
+        *,
+        pre: str,
+        bos_id: int | None = None,
+        eos_id: int | None = None,
+        stop_ids: Sequence[int] = (),
+        add_bos: bool = False,
+        chat_template: str | None = None,
+    ) -> None:
+        if len(kinds) != len(tokens):
+            raise ValueError(
+                f"kinds must be {len(tokens)} numbers, one a token, got {len(kinds)}"
+            )
+        for name, id in (("bos_id", bos_id), ("eos_id", eos_id)):
+            if id is not None and not 0 <= id < len(tokens):
+                raise ValueError(
+                    f"{name} must be inside 0 .. {len(tokens) - 1}, got {id}"
+                )
+        self._tokens = list(tokens)
+        self._merges = [_two(merge) for merge in merges]
+        self._pre = _pre_tokenizer(pre)
+        self._ignore_merges = SAME_AS.get(pre, pre) == "llama-bpe"
+        self._kinds = np.array(kinds)
+        self.bos_id = bos_id
+        self.eos_id = eos_id
+        ends = {*stop_ids, eos_id} - {None}
+        self.stop_ids: tuple[int, ...] = tuple(sorted(ends))  # type: ignore[type-var]
+        self.add_bos = add_bos
+        self.chat_template = chat_template
+        letters = byte_letters()
+        self._bytes = [
+            b"" if kind == CONTROL
+            else token.encode() if kind == USER_DEFINED
+            else bytes(letters[each] for each in token if each in letters)
+            for token, kind in zip(tokens, kinds, strict=True)
+        ]  # fmt: skip
+
+    @classmethod
+    def from_file(cls, file: GGUFFile) -> LlamaTokenizer:
+        """The tokenizer of a GGUF file; ValueError for a kind that is not read."""
+        kind = file.field("tokenizer.ggml.model")
+        if kind != "gpt2":
+            raise ValueError(
+                f"{file.path}: tokenizer.ggml.model must be 'gpt2' (byte pairs), "
+                f"got {kind!r}"
+            )
+        tokens = file.field("tokenizer.ggml.tokens")
+        others = ("eot", "eom")  # end of turn, end of message
+        stops = [file.field(f"tokenizer.ggml.{x}_token_id", None) for x in others]
+        try:
+            return cls(
+                tokens,
+                file.field("tokenizer.ggml.merges"),
+                file.field("tokenizer.ggml.token_type", [1] * len(tokens)),
+                pre=file.field("tokenizer.ggml.pre", "gpt-2"),
+                bos_id=file.field("tokenizer.ggml.bos_token_id", None),
+                eos_id=file.field("tokenizer.ggml.eos_token_id", None),
+                stop_ids=[id for id in stops if id is not None],
+                add_bos=file.field("tokenizer.ggml.add_bos_token", False),
+                chat_template=file.field("tokenizer.chat_template", None),
+            )
+        except ValueError as error:
+            raise ValueError(f"{file.path}: {error}") from error
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are."""
+        return len(self._tokens)
+
+    def encode(self, text: str, *, special: bool = True) -> NDArray[np.int64]:
+        """The ids of ``text``, (n,); nothing is added.
+
+        The name of a special token, such as ``<|im_end|>``, is read as that token;
+        with ``special=False`` as the letters it is written in, which is what a text
+        from others calls for. Raises ValueError for lone surrogates.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"text must be encodable in UTF-8; character {error.start} is the "
+                f"lone surrogate {text[error.start]!r}"
+            ) from None
+        tokenizer = self._with_special if special else self._without_special
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        return np.array(ids, dtype=np.int64)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ``ids``; special tokens are left out.
+
+        Bytes that are no UTF-8, as a sampled sequence may hold, become U+FFFD.
+        """
+        return b"".join(map(self.piece_bytes, ids)).decode("utf-8", errors="replace")
+
+    def piece_bytes(self, id: int) -> bytes:
+        """The bytes that ``id`` stands for; none for a special token."""
+        if not 0 <= id < len(self._bytes):
+            raise ValueError(f"id must be in 0..{len(self._bytes) - 1}; got {id!r}")
+        return self._bytes[id]
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """One readable string per id: ``' harb'``, ``'<|im_end|>'``.
+
+        A piece that is only a part of a character is shown by its bytes: ``'\\xc3'``.
+        """
+        return [
+            self.piece_bytes(id).decode("utf-8", errors="backslashreplace")
+            or self._tokens[id]
+            for id in ids
+        ]
+
+    def chat_text(
+        self, messages: str | Sequence[Mapping[str, str]], *, answer: bool = True
+    ) -> str:
+        """The prompt that ``messages`` make, by the file's own template.
+
+        ``messages`` are mappings with a "role" ("system", "user", "assistant") and
+        "content", or the text of one user. With ``answer`` the prompt goes on to where
+        the assistant speaks. ValueError where the file has no template, or where the
+        template will not have these messages.
+        """
+        if self.chat_template is None:
+            raise ValueError("messages: this model's file has no chat template")
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        for each in messages:
+            if not (isinstance(each, Mapping) and {"role", "content"} <= each.keys()):
+                raise TypeError(f"messages must have a role and content, got {each!r}")
+        names = {"bos_token": self.bos_id, "eos_token": self.eos_id}
+        return _render(
+            self.chat_template,
+            messages=messages,
+            add_generation_prompt=answer,
+            **{k: "" if id is None else self._tokens[id] for k, id in names.items()},
+        )
+
+    def chat(
+        self, messages: str | Sequence[Mapping[str, str]], *, answer: bool = True
+    ) -> NDArray[np.int64]:
+        """The ids of :meth:`chat_text`, (n,)."""
+        return self.encode(self.chat_text(messages, answer=answer))
+
+    @functools.cached_property
+    def _with_special(self) -> tokenizers.Tokenizer:
+        tokenizer = self._byte_pairs()
+        for kind, special in ((CONTROL, True), (USER_DEFINED, False)):
+            ids = np.flatnonzero(self._kinds == kind)
+            # One by one in the order of their ids: that is how they were numbered.
+            tokenizer.add_tokens(
+                [
+                    tokenizers.AddedToken(
+                        self._tokens[id], special=special, normalized=False
+                    )
+                    for id in ids
+                    if self._tokens[id]
+                ]
+            )
+        return tokenizer
+
+    @functools.cached_property
+    def _without_special(self) -> tokenizers.Tokenizer:
+        return self._byte_pairs()
+
+    def _byte_pairs(self) -> tokenizers.Tokenizer:
+        vocabulary = {token: id for id, token in enumerate(self._tokens)}
+        try:
+            model = tokenizers.models.BPE(
+                vocab=vocabulary, merges=self._merges, ignore_merges=self._ignore_merges
+            )
+        except Exception as error:  # a merge of pieces that are not in the vocabulary
+            raise ValueError(f"merges do not fit the tokens: {error}") from error
+        tokenizer = tokenizers.Tokenizer(model)
+        tokenizer.pre_tokenizer = self._pre
+        return tokenizer
+
+    def __repr__(self) -> str:
+        return f"<LlamaTokenizer: {self.vocab_size} ids>"
+
+
+@functools.cache
+def byte_letters() -> dict[str, int]:
+    """The letter that stands for each byte in a byte-level vocabulary, and the byte.
+
+    Visible letters of Latin-1 stand for themselves; the other 68 bytes, blanks among
+    them, for the letters from U+0100 on. Source: Radford et al. (2019), section 2.2.
+
+    >>> byte_letters()["A"], byte_letters()["\\u0120"]
+    (65, 32)
+    """
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in visible]
+    letters = {chr(byte): byte for byte in visible}
+    return letters | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+def _two(merge: str) -> tuple[str, str]:
+    left, space, right = merge.partition(" ")
+    if not (left and space and right) or " " in right:
+        raise ValueError(f"merges must be two pieces with a space, got {merge!r}")
+    return left, right
+
+
+def _pre_tokenizer(name: str) -> Any:
+    """How the text is cut into words, and these into the letters of their bytes."""
+    pattern = PATTERNS.get(SAME_AS.get(name, name))
+    if pattern is not None:
+        return pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+    by_words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    if name in GPT2:
+        return by_words
+    if name in DIGIT_BY_DIGIT:
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        return pre_tokenizers.Sequence([digits, by_words])
+    known = sorted({*PATTERNS, *SAME_AS, *DIGIT_BY_DIGIT, *GPT2})
+    raise ValueError(f"pre must be one of {', '.join(known)}, got {name!r}")
+
+
+@functools.cache
+def _jinja() -> Any:
+    """An environment in which a template of unknown origin can do no harm."""
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    def refuse(message: str) -> None:
+        raise ValueError(f"messages: the chat template refuses them: {message}")
+
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.globals["raise_exception"] = refuse
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    return environment
+
+
+def _render(template: str, **values: Any) -> str:
+    from jinja2 import TemplateError
+
+    try:
+        return str(_jinja().from_string(template).render(**values))
+    except TemplateError as error:
+        raise ValueError(f"messages: the chat template fails: {error}") from error
