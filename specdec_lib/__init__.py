@@ -24,7 +24,7 @@ ipywidgets and anywidget, and cli, the command line.
 
 from . import theory, verification
 from .decoding import Generation, generate, stream
-from .drafts import ModelDraft, Proposal
+from .drafts import CacheModel, FirstOf, ModelDraft, Proposal
 from .metrics import Metrics, Round
 from .models import FunctionModel
 from .ngram import NGramModel
@@ -37,6 +37,8 @@ from .verification import Verdict, residual, verify_tokens
 __version__ = "0.1.0"
 
 __all__ = [
+    "CacheModel",
+    "FirstOf",
     "FunctionModel",
     "Generation",
     "LogitBias",
