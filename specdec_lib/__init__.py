@@ -24,7 +24,14 @@ ipywidgets and anywidget, and cli, the command line.
 
 from . import theory, verification
 from .decoding import Generation, generate, stream
-from .drafts import CacheModel, FirstOf, ModelDraft, Proposal
+from .drafts import (
+    CacheModel,
+    FirstOf,
+    ModelDraft,
+    Proposal,
+    TreeDraft,
+    tree_shape,
+)
 from .metrics import Metrics, Round
 from .models import FunctionModel
 from .ngram import NGramModel
@@ -32,7 +39,13 @@ from .pair import Pair, book_pair, train_pair
 from .randomness import SeededRandom, exact_distribution
 from .sampling import LogitBias, RepetitionPenalty, Sampler
 from .text import Tokenizer
-from .verification import Verdict, residual, verify_tokens
+from .verification import (
+    Verdict,
+    residual,
+    verify_block,
+    verify_tokens,
+    verify_tree,
+)
 
 __version__ = "0.1.0"
 
@@ -52,6 +65,7 @@ __all__ = [
     "Sampler",
     "SeededRandom",
     "Tokenizer",
+    "TreeDraft",
     "Verdict",
     "book_pair",
     "exact_distribution",
@@ -60,6 +74,9 @@ __all__ = [
     "stream",
     "theory",
     "train_pair",
+    "tree_shape",
     "verification",
+    "verify_block",
     "verify_tokens",
+    "verify_tree",
 ]
