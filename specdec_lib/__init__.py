@@ -14,6 +14,7 @@ The library behind the book of that name. Its core needs NumPy alone:
     metrics       every figure, defined once
     decoding      the loop
     theory        the closed forms
+    draft_length  rules that choose how many guesses to draft
     comparison    plain and speculative decoding, timed fairly
     records       results on disk, and how far they can be trusted
     experiments   sweeps over k, temperature, drafts, prompts and seeds
@@ -24,6 +25,7 @@ ipywidgets and anywidget, and cli, the command line.
 
 from . import theory, verification
 from .decoding import Generation, generate, stream
+from .draft_length import Calibration, RecentAcceptance, TrueChance, UpAndDown
 from .drafts import (
     CacheModel,
     FirstOf,
@@ -51,6 +53,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CacheModel",
+    "Calibration",
     "FirstOf",
     "FunctionModel",
     "Generation",
@@ -60,12 +63,15 @@ __all__ = [
     "NGramModel",
     "Pair",
     "Proposal",
+    "RecentAcceptance",
     "RepetitionPenalty",
     "Round",
     "Sampler",
     "SeededRandom",
     "Tokenizer",
     "TreeDraft",
+    "TrueChance",
+    "UpAndDown",
     "Verdict",
     "book_pair",
     "exact_distribution",
