@@ -64,6 +64,7 @@ __all__ = [
     "ratio",
     "read_records",
     "sample_prompts",
+    "sample_texts",
     "summarise",
     "write_records",
 ]
@@ -460,6 +461,53 @@ def sample_prompts(
         run = generate(target, (), max_new_tokens=length - 1, sampler=sampler, rng=rng)
         prompts[f"sample {i}"] = (int(target.bos_id), *run.tokens)
     return prompts
+
+
+def sample_texts(
+    target: LanguageModel,
+    *,
+    tokens: int,
+    length: int | None = None,
+    sampler: Sampler = DEFAULT_SAMPLER,
+    stop_ids: Sequence[int] = (),
+    seed: int = 0,
+) -> list[tuple[int, ...]]:
+    """Texts written by ``target`` itself, to train a draft on what it will have to say.
+
+    Each begins with the target's ``bos_id``; it ends with one of ``stop_ids``, after
+    ``length`` tokens (None: no limit but the target's window), or where all texts
+    together have ``tokens`` tokens, >= 1, ``bos_id`` not counted. For ``fit`` leave out
+    ``eos_id`` then: most texts are cut off rather than ended. ValueError for a target
+    without a ``bos_id``.
+
+    >>> from specdec_lib import FunctionModel
+    >>> coin = FunctionModel(lambda seq: [0.0, 0.0], 2, bos_id=0)
+    >>> sample_texts(coin, tokens=7, stop_ids=[1])
+    [(0, 1), (0, 1), (0, 1), (0, 0, 1), (0, 0, 1)]
+    """
+    check_count("tokens", tokens, least=1)
+    if length is not None:
+        check_count("length", length, least=1)
+    check_count("seed", seed)
+    if target.bos_id is None:
+        raise ValueError("target must have a bos_id to write texts from nothing")
+    rng = SeededRandom(Cell("", 0.0, 0, seed, "texts").random_seed)
+    texts, left = [], tokens
+    while left:
+        wanted = left if length is None else min(left, length)
+        run = generate(
+            target,
+            (),
+            max_new_tokens=wanted,
+            sampler=sampler,
+            stop_ids=stop_ids,
+            rng=rng,
+        )
+        if not run.tokens:
+            raise ValueError("target must have a context_window of 2 tokens or more")
+        texts.append((int(target.bos_id), *run.tokens))
+        left -= len(run.tokens)
+    return texts
 
 
 class Along(NamedTuple):
