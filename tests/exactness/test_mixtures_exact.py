@@ -11,6 +11,7 @@ from specdec_lib.drafts import mixtures
 EXACT = 1e-12
 THIRD = table_model(9)
 WAYS = [whole_loop, merged]
+PROMPT = (0, 1, 2, 0, 1)  # with something to remember
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,26 @@ def test_the_first_that_proposes_at_other_temperatures(temperature, k, tokens):
         assert found < EXACT
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("draw", ("without replacement", "with replacement", "best"))
+def test_a_tree_passes_through(draw, way):
+    """A tree where the first part has one, a chain from the second elsewhere."""
+    tree = sd.TreeDraft(OTHER, shape=(-1, -1, 0), draw=draw)
+    draft = sd.FirstOf([Sometimes(tree, after_an_even_sum), sd.ModelDraft(THIRD)])
+    options = dict(k=2, tokens=3, verify=sd.verify_tree, way=way)
+    assert inexactness(TARGET, draft, **options) < EXACT
+    assert inexactness(sd.CacheModel(TARGET), draft, prompt=PROMPT, **options) < EXACT
+
+
+def test_the_block_rule_takes_them_too():
+    cached = sd.ModelDraft(sd.CacheModel(OTHER, weight=0.5, order=2))
+    draft = sd.FirstOf([Sometimes(PointMass(), after_a_zero), cached])
+    found = inexactness(
+        TARGET, draft, k=3, tokens=3, prompt=PROMPT, verify=sd.verify_block
+    )
+    assert found < EXACT
+
+
 @dataclass(frozen=True)
 class Misreported:
     """A draft whose proposals are handed on with other probabilities."""
@@ -142,7 +163,6 @@ def test_the_right_parts_probabilities_pass_the_same_way():
 
 # ---- a model mixed with a cache
 
-PROMPT = (0, 1, 2, 0, 1)
 CACHES = {
     "one token": dict(weight=0.4, window=20, order=1),
     "two tokens": dict(weight=0.4, window=20, order=2),
