@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from .drafts import Draft, Proposal
 from .metrics import Metrics, Round
 from .models import (
     LanguageModel,
+    TreeState,
     are_tokens,
     check_count,
     check_parents,
@@ -236,6 +237,9 @@ class _Loop:
         self.stop_from = len(prompt) + min_new_tokens  # first length that may stop
         self.rng = rng
         self.state = target.start()
+        self.tree_state: TreeState | None = None  # the same, where it reads trees
+        if hasattr(self.state, "extend_tree"):
+            self.tree_state = cast(TreeState, self.state)
         self.session = draft.start(tuple(prompt)) if draft is not None else None
 
     def run(self, k: int | DraftLength, limit: int, reason: str) -> Iterator[Round]:
@@ -254,7 +258,9 @@ class _Loop:
             verdict = self.verify(probabilities, proposal, self.rng)
 
             accepted, emitted = self._cut_at_stop(proposal, verdict)
-            path = verdict.path[:accepted] if verdict.path is not None else None
+            path = None
+            if verdict.path is not None:
+                path = tuple(map(int, verdict.path[:accepted]))
             started = perf_counter()
             self._keep(accepted, emitted, path)
             target_seconds += perf_counter() - started
@@ -287,7 +293,9 @@ class _Loop:
         if parents is None:
             length = len(proposal.tokens)
         else:
-            check_parents(parents, len(proposal.tokens), "proposal.parents")
+            n = len(proposal.tokens)
+            parents = check_parents(parents, n, "proposal.parents")
+            proposal = replace(proposal, parents=parents)
             length = max(node_depths(parents), default=0)
         if length > k:
             raise ValueError(
@@ -345,8 +353,8 @@ class _Loop:
         """One call over what is unread, a chain, and the tree that grows from it."""
         stem = len(unread) - len(parents)
         whole = [*range(-1, stem - 1), *(stem + parent for parent in parents)]
-        if hasattr(self.state, "extend_tree"):
-            return self.state.extend_tree(unread, whole)  # type: ignore[no-any-return]
+        if self.tree_state is not None:
+            return self.tree_state.extend_tree(unread, whole)
         return extend_by_branches(self.state, unread, whole)
 
     def _cut_at_stop(
@@ -364,11 +372,11 @@ class _Loop:
                 f"there, got {verdict}"
             )
         if proposal.parents is not None and verdict.path is not None:
-            check_path(verdict.path, proposal.parents)
-            if len(verdict.path) != verdict.accepted:
+            path = check_path(verdict.path, proposal.parents, "verdict.path")
+            if len(path) != verdict.accepted:
                 raise ValueError(
                     "verify must accept as many guesses as its path has, got "
-                    f"{verdict.accepted} and {len(verdict.path)}"
+                    f"{verdict.accepted} and {len(path)}"
                 )
         if not 0 <= verdict.next_token < self.vocab_size:
             raise ValueError(
@@ -392,8 +400,8 @@ class _Loop:
         read = len(self.sequence) + accepted
         if path is not None:
             stem = len(self.sequence) - self.state.length
-            if hasattr(self.state, "keep"):
-                self.state.keep([*range(stem), *(stem + node for node in path)])
+            if self.tree_state is not None:
+                self.tree_state.keep([*range(stem), *(stem + node for node in path)])
             else:  # the accepted guesses are read again with the next ones
                 read = len(self.sequence)
         self.sequence += emitted

@@ -249,6 +249,9 @@ class Sweep:
             overlap / tested, None where nothing was.
         ``drafted_1``, ``tested_1``, ``accepted_1``, ``overlap_1`` .. ``_k``
             the same by place in the draft.
+
+        Where guesses were trees, the counts by place, ``overlap`` and
+        ``predicted_acceptance`` are left out: a place has several guesses there.
         """
         sampler = replace(self.sampler, temperature=cell.temperature)
         judge = _Judge(self.verify)
@@ -263,7 +266,8 @@ class Sweep:
             stop_ids=self.stop_ids,
             seed=cell.random_seed,
         )
-        metrics, places = run.metrics, Positions.from_rounds(run.rounds)
+        metrics = run.metrics
+        trees = any(each.parents is not None for each in run.rounds)
         overlaps: list[list[float]] = [[] for _ in range(cell.k)]
         for each, judged in zip(run.rounds, judge.overlaps, strict=True):
             # A stop id may have cut off what the rule had looked at.
@@ -271,6 +275,7 @@ class Sweep:
                 overlaps[place].append(value)
         by_place = [math.fsum(values) for values in overlaps]
         overlap = math.fsum(by_place)
+        predicted = overlap / metrics.tested if metrics.tested else None
         record: Record = {
             **cell._asdict(),
             "max_new_tokens": int(self.max_new_tokens),
@@ -279,21 +284,21 @@ class Sweep:
             "accepted": metrics.accepted,
             "emitted": metrics.emitted,
             "target_calls": metrics.target_calls,
-            "overlap": overlap,
+            **({} if trees else {"overlap": overlap}),
             "repeated": _repeated(run.tokens),
             "finish_reason": run.finish_reason,
             "acceptance_rate": metrics.acceptance_rate,
-            "predicted_acceptance": overlap / metrics.tested
-            if metrics.tested
-            else None,
+            **({} if trees else {"predicted_acceptance": predicted}),
             "draft_efficiency": metrics.draft_efficiency,
             "tokens_per_call": metrics.tokens_per_call,
         }
-        for name in ("drafted", "tested", "accepted"):
-            counts = getattr(places, name)
-            counts += (0,) * (cell.k - len(counts))
-            record |= {f"{name}_{i + 1}": count for i, count in enumerate(counts)}
-        record |= {f"overlap_{i + 1}": value for i, value in enumerate(by_place)}
+        if not trees:
+            places = Positions.from_rounds(run.rounds)
+            for name in ("drafted", "tested", "accepted"):
+                counts = getattr(places, name)
+                counts += (0,) * (cell.k - len(counts))
+                record |= {f"{name}_{i + 1}": count for i, count in enumerate(counts)}
+            record |= {f"overlap_{i + 1}": value for i, value in enumerate(by_place)}
         if self.timed:
             record["draft_seconds"] = metrics.draft_seconds
             record["target_seconds"] = metrics.target_seconds
@@ -314,7 +319,8 @@ class Sweep:
 
 
 class _Judge:
-    """A rule, and a note of 1 - TV at each guess that it looked at, by round."""
+    """A rule, and a note of 1 - TV at each guess that it looked at, by round; nothing
+    of a tree."""
 
     def __init__(self, verify: Verify) -> None:
         self._verify = verify
@@ -325,6 +331,8 @@ class _Judge:
     ) -> Verdict:
         verdict = self._verify(p, proposal, rng)
         tested = min(verdict.accepted + 1, len(proposal.tokens))
+        if proposal.parents is not None:
+            tested = 0
         if proposal.probabilities is None:  # certain of its token: TV = 1 - p(token)
             overlaps = p[np.arange(tested), list(proposal.tokens[:tested])]
         else:
@@ -361,12 +369,12 @@ class _Setups:
             self._targets[prompt_name] = np.argsort(-last, kind="stable")[:4].tolist()
         sampler = replace(sweep.sampler, temperature=temperature)
         session = sweep._draft(draft_name, sampler).start(tuple(start))
-        guesses = session.propose(4, SeededRandom(0)).tokens
+        guesses = session.propose(4, SeededRandom(0))
         parts = [
             prompt,
             sweep.target.vocab_size,
             self._targets[prompt_name],
-            [int(token) for token in guesses],
+            [int(token) for token in guesses.tokens],
             int(sweep.max_new_tokens),
             sampler.top_k,
             sampler.top_p,
@@ -375,6 +383,8 @@ class _Setups:
             [int(token) for token in sweep.stop_ids],
             sweep.timed,
         ]
+        if guesses.parents is not None:
+            parts.append([int(parent) for parent in guesses.parents])
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 

@@ -139,6 +139,8 @@ def check_parents(
 ) -> tuple[int, ...]:
     """``parents`` as a tuple if they make a tree of ``n`` nodes, in an order in which
     no node comes before its parent; ValueError or TypeError otherwise."""
+    if not hasattr(parents, "__iter__"):
+        raise TypeError(f"{name} must be some integers, got {parents!r}")
     given = tuple(parents)
     if len(given) != n:
         raise ValueError(
@@ -152,15 +154,24 @@ def check_parents(
     return tuple(map(int, given))
 
 
-def check_path(nodes: Sequence[int], parents: Sequence[int]) -> None:
-    """ValueError unless ``nodes`` lead from a root of the tree down, one by one."""
+def check_path(
+    nodes: Sequence[int], parents: Sequence[int], name: str = "nodes"
+) -> tuple[int, ...]:
+    """``nodes`` as a tuple if they lead from a root of the tree down, one by one;
+    ValueError or TypeError otherwise."""
+    if not hasattr(nodes, "__iter__"):
+        raise TypeError(f"{name} must be some integers, got {nodes!r}")
+    given = tuple(nodes)
     before = -1
-    for node in nodes:
+    for node in given:
+        if isinstance(node, bool) or not isinstance(node, (int, np.integer)):
+            raise TypeError(f"{name} must be integers, got {node!r}")
         if not 0 <= node < len(parents) or parents[node] != before:
             raise ValueError(
-                f"nodes must be a path from a root of the tree down, got {list(nodes)}"
+                f"{name} must be a path from a root of the tree down, got {given}"
             )
         before = node
+    return tuple(map(int, given))
 
 
 def node_depths(parents: Sequence[int]) -> list[int]:
@@ -198,6 +209,8 @@ def extend_by_branches(
     """
     parents = check_parents(parents, len(tokens))
     children = Counter(parents)
+    if not len(tokens):
+        return state.extend(tokens)
     stem = 0  # tokens before the first fork
     while children[stem - 1] == 1 and parents[stem] == stem - 1:
         stem += 1

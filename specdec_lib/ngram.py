@@ -646,8 +646,7 @@ class NGramState:
     def keep(self, nodes: Sequence[int]) -> None:
         """Append the path ``nodes`` of the last ``extend_tree``, forget the rest."""
         parents, read = self._tree
-        check_path(nodes, parents)
-        self._nodes += [read[node] for node in nodes]
+        self._nodes += [read[node] for node in check_path(nodes, parents)]
         self._tree = ((), [])
 
     def _log_rows(self, nodes: list[Node]) -> Floats:

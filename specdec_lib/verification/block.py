@@ -25,7 +25,8 @@ def verify_block(
 
     Arguments and errors as in :func:`verify_tokens`.
 
-    Source: Sun et al. 2025, algorithm 2 and theorems 1 and 2.
+    Source: Sun et al. 2025, algorithm 2; theorem 1 (exact) and theorem 2 (no exact
+    rule that judges the same guesses brings more tokens).
     """
     p, q = checked(target_probabilities, proposal)
     n, vocab_size = len(proposal.tokens), p.shape[1]
@@ -49,6 +50,8 @@ def prefix_weights(p: Floats, q: Floats | None, tokens: tuple[int, ...]) -> list
     """
     weights = [1.0]
     for i, token in enumerate(tokens):
-        ratio = float(p[i, token]) / (1.0 if q is None else float(q[i, token]))
-        weights.append(min(1.0, weights[-1] * ratio))
+        kept = weights[-1] * float(p[i, token])
+        proposed = 1.0 if q is None else float(q[i, token])
+        # Compared before dividing: the ratio may be too large for a float.
+        weights.append(kept / proposed if kept < proposed else 1.0)
     return weights

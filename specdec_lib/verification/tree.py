@@ -30,8 +30,8 @@ def verify_tree(
     A proposal that is a chain is judged as :func:`verify_tokens` does, draw for draw.
     Errors as there, and ValueError where the parents make no tree.
 
-    Source: Miao et al. 2024, section 4.3 (multi-round speculative sampling); Chen et
-    al. 2023 for one guess a place.
+    Source: Miao et al. 2024, algorithm 2 and theorem 4.2 (multi-step speculative
+    sampling); Chen et al. 2023, algorithm 2 for one guess a place.
     """
     p, q = checked(target_probabilities, proposal, tree=True)
     tokens, vocab_size = proposal.tokens, p.shape[1]
