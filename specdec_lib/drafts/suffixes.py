@@ -290,7 +290,7 @@ class SuffixDraft:
     history: SuffixHistory | None = None
     max_match: int = MAX_MATCH
     min_match: int = 1
-    threshold: float = 0.2
+    threshold: float = 0.1
     max_tokens: int = MAX_TOKENS
 
     def __post_init__(self) -> None:
