@@ -135,7 +135,6 @@ class SuffixAutomaton:
     def _count(self, token: int) -> None:
         """Count ``token`` behind each run that the text ended with."""
         count, best, link = self.count, self.best, self.link
-        self.end.seat()
         state, before = self.end.state, -1
         while state >= 0:
             self.followed[state] += 1
