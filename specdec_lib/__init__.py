@@ -14,6 +14,7 @@ The library behind the book of that name. Its core needs NumPy alone:
     metrics       every figure, defined once
     decoding      the loop
     theory        the closed forms
+    draft_length  rules that choose how many guesses to draft
     comparison    plain and speculative decoding, timed fairly
     records       results on disk, and how far they can be trusted
     experiments   sweeps over k, temperature, drafts, prompts and seeds
@@ -24,7 +25,19 @@ ipywidgets and anywidget, and cli, the command line.
 
 from . import theory, verification
 from .decoding import Generation, generate, stream
-from .drafts import ModelDraft, Proposal
+from .draft_length import Calibration, RecentAcceptance, TrueChance, UpAndDown
+from .drafts import (
+    CacheModel,
+    FirstOf,
+    ModelDraft,
+    PromptLookup,
+    Proposal,
+    SuffixAutomaton,
+    SuffixDraft,
+    SuffixHistory,
+    TreeDraft,
+    tree_shape,
+)
 from .metrics import Metrics, Round
 from .models import FunctionModel
 from .ngram import NGramModel
@@ -32,11 +45,20 @@ from .pair import Pair, book_pair, train_pair
 from .randomness import SeededRandom, exact_distribution
 from .sampling import LogitBias, RepetitionPenalty, Sampler
 from .text import Tokenizer
-from .verification import Verdict, residual, verify_tokens
+from .verification import (
+    Verdict,
+    residual,
+    verify_block,
+    verify_tokens,
+    verify_tree,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CacheModel",
+    "Calibration",
+    "FirstOf",
     "FunctionModel",
     "Generation",
     "LogitBias",
@@ -44,12 +66,20 @@ __all__ = [
     "ModelDraft",
     "NGramModel",
     "Pair",
+    "PromptLookup",
     "Proposal",
+    "RecentAcceptance",
     "RepetitionPenalty",
     "Round",
     "Sampler",
     "SeededRandom",
+    "SuffixAutomaton",
+    "SuffixDraft",
+    "SuffixHistory",
     "Tokenizer",
+    "TreeDraft",
+    "TrueChance",
+    "UpAndDown",
     "Verdict",
     "book_pair",
     "exact_distribution",
@@ -58,6 +88,9 @@ __all__ = [
     "stream",
     "theory",
     "train_pair",
+    "tree_shape",
     "verification",
+    "verify_block",
     "verify_tokens",
+    "verify_tree",
 ]

@@ -89,6 +89,7 @@ def compare(
 ) -> Comparison:
     """Decode ``prompt`` with and without ``draft``, ``repeats`` times in turn.
 
+    By the token rule, so that the draft proposes chains: ValueError for trees.
     Arguments are those of :func:`generate`; ``k``, ``max_new_tokens`` and ``repeats``
     are at least 1. Raises ValueError otherwise.
     """

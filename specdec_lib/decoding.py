@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .drafts import Draft, Proposal
 from .metrics import Metrics, Round
-from .models import LanguageModel, are_tokens, check_count, check_tokens
+from .models import (
+    LanguageModel,
+    TreeState,
+    are_tokens,
+    check_count,
+    check_parents,
+    check_path,
+    check_tokens,
+    extend_by_branches,
+    node_depths,
+    path_to,
+)
 from .randomness import RandomSource, SeededRandom
 from .sampling import DEFAULT_SAMPLER, Sampler
 from .verification import Verdict, Verify, verify_tokens
@@ -226,6 +237,9 @@ class _Loop:
         self.stop_from = len(prompt) + min_new_tokens  # first length that may stop
         self.rng = rng
         self.state = target.start()
+        self.tree_state: TreeState | None = None  # the same, where it reads trees
+        if hasattr(self.state, "extend_tree"):
+            self.tree_state = cast(TreeState, self.state)
         self.session = draft.start(tuple(prompt)) if draft is not None else None
 
     def run(self, k: int | DraftLength, limit: int, reason: str) -> Iterator[Round]:
@@ -244,8 +258,11 @@ class _Loop:
             verdict = self.verify(probabilities, proposal, self.rng)
 
             accepted, emitted = self._cut_at_stop(proposal, verdict)
+            path = None
+            if verdict.path is not None:
+                path = tuple(map(int, verdict.path[:accepted]))
             started = perf_counter()
-            self._keep(accepted, emitted)
+            self._keep(accepted, emitted, path)
             target_seconds += perf_counter() - started
             started = perf_counter()
             if self.session is not None:
@@ -260,6 +277,8 @@ class _Loop:
             result = Round(
                 drafted, accepted, emitted, draft_seconds, target_seconds, finish
             )
+            if path is not None:
+                result = replace(result, parents=proposal.parents, path=path)
             if not isinstance(k, int):
                 k.observe(result)
             yield result
@@ -270,13 +289,21 @@ class _Loop:
         started = perf_counter()
         proposal = self.session.propose(k, self.rng)
         seconds = perf_counter() - started
-        if len(proposal.tokens) > k:
+        parents = proposal.parents
+        if parents is None:
+            length = len(proposal.tokens)
+        else:
+            n = len(proposal.tokens)
+            parents = check_parents(parents, n, "proposal.parents")
+            proposal = replace(proposal, parents=parents)
+            length = max(node_depths(parents), default=0)
+        if length > k:
             raise ValueError(
-                f"draft must propose at most {k} tokens, got {len(proposal.tokens)}"
+                f"draft must propose at most {k} tokens in a row, got {length}"
             )
         if not are_tokens(proposal.tokens, self.vocab_size):
             tokens = check_tokens(proposal.tokens, self.vocab_size, "proposal.tokens")
-            proposal = Proposal(tuple(tokens.tolist()), proposal.probabilities)
+            proposal = replace(proposal, tokens=tuple(tokens.tolist()))
         return proposal, seconds
 
     def _score(self, proposal: Proposal) -> tuple[NDArray[np.float64], float]:
@@ -284,7 +311,10 @@ class _Loop:
         n = len(proposal.tokens)
         unread = [*self.sequence[self.state.length :], *proposal.tokens]
         started = perf_counter()
-        logits = self.state.extend(unread)
+        if proposal.parents is None:
+            logits = self.state.extend(unread)
+        else:
+            logits = self._extend_tree(unread, proposal.parents)
         seconds = perf_counter() - started
         if np.shape(logits) != (len(unread), self.vocab_size):
             raise ValueError(
@@ -292,11 +322,40 @@ class _Loop:
                 f"got {np.shape(logits)}"
             )
         logits = logits[-(n + 1) :]
-        early = min(self.stop_from - len(self.sequence), n + 1)
-        if early > 0 and self.stops:
-            logits = np.array(logits, dtype=np.float64)
-            logits[:early, list(self.stops)] = -np.inf
-        return self.sampler(logits, self.sequence, proposal.tokens), seconds
+        if proposal.parents is None:
+            logits = self._forbid_stops(logits, range(n + 1))
+            return self.sampler(logits, self.sequence, proposal.tokens), seconds
+        depths = [0, *node_depths(proposal.parents)]
+        logits = self._forbid_stops(logits, depths)
+        if not self.sampler.processors:
+            return self.sampler(logits), seconds
+        rows = []
+        for node, row in enumerate(logits, start=-1):
+            branch = [proposal.tokens[i] for i in path_to(node, proposal.parents)]
+            rows.append(self.sampler(row, [*self.sequence, *branch]))
+        return np.array(rows), seconds
+
+    def _forbid_stops(
+        self, logits: NDArray[np.floating], depths: Sequence[int]
+    ) -> NDArray[np.floating]:
+        """No stop id before the minimum; row i is ``depths[i]`` guesses ahead."""
+        missing = self.stop_from - len(self.sequence)
+        if missing <= 0 or not self.stops:
+            return logits
+        logits = np.array(logits, dtype=np.float64)
+        early = np.array(depths) < missing
+        logits[np.ix_(early, np.array([*self.stops]))] = -np.inf
+        return logits
+
+    def _extend_tree(
+        self, unread: list[int], parents: tuple[int, ...]
+    ) -> NDArray[np.floating]:
+        """One call over what is unread, a chain, and the tree that grows from it."""
+        stem = len(unread) - len(parents)
+        whole = [*range(-1, stem - 1), *(stem + parent for parent in parents)]
+        if self.tree_state is not None:
+            return self.tree_state.extend_tree(unread, whole)
+        return extend_by_branches(self.state, unread, whole)
 
     def _cut_at_stop(
         self, proposal: Proposal, verdict: Verdict
@@ -307,21 +366,44 @@ class _Loop:
                 f"verify must accept 0 to {len(proposal.tokens)} guesses, "
                 f"got {verdict.accepted}"
             )
+        if (proposal.parents is None) != (verdict.path is None):
+            raise ValueError(
+                "verify must give the path of nodes for a tree of guesses, and only "
+                f"there, got {verdict}"
+            )
+        if proposal.parents is not None and verdict.path is not None:
+            path = check_path(verdict.path, proposal.parents, "verdict.path")
+            if len(path) != verdict.accepted:
+                raise ValueError(
+                    "verify must accept as many guesses as its path has, got "
+                    f"{verdict.accepted} and {len(path)}"
+                )
         if not 0 <= verdict.next_token < self.vocab_size:
             raise ValueError(
                 f"verify must give a next_token inside 0 .. {self.vocab_size - 1}, "
                 f"got {verdict.next_token}"
             )
-        emitted = (*proposal.tokens[: verdict.accepted], verdict.next_token)
+        kept = proposal.tokens[: verdict.accepted]
+        if verdict.path is not None:
+            kept = tuple(proposal.tokens[node] for node in verdict.path)
+        emitted = (*kept, verdict.next_token)
         for i, token in enumerate(emitted) if self.stops else ():
             if token in self.stops:
                 emitted = emitted[: i + 1]
                 break
         return min(verdict.accepted, len(emitted)), emitted
 
-    def _keep(self, accepted: int, emitted: tuple[int, ...]) -> None:
+    def _keep(
+        self, accepted: int, emitted: tuple[int, ...], path: tuple[int, ...] | None
+    ) -> None:
         """Append what was emitted; drop rejected guesses from the target's state."""
         read = len(self.sequence) + accepted
+        if path is not None:
+            stem = len(self.sequence) - self.state.length
+            if self.tree_state is not None:
+                self.tree_state.keep([*range(stem), *(stem + node for node in path)])
+            else:  # the accepted guesses are read again with the next ones
+                read = len(self.sequence)
         self.sequence += emitted
         if self.state.length > read:
             self.state.rewind(read)

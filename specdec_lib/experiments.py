@@ -64,6 +64,7 @@ __all__ = [
     "ratio",
     "read_records",
     "sample_prompts",
+    "sample_texts",
     "summarise",
     "write_records",
 ]
@@ -248,6 +249,9 @@ class Sweep:
             overlap / tested, None where nothing was.
         ``drafted_1``, ``tested_1``, ``accepted_1``, ``overlap_1`` .. ``_k``
             the same by place in the draft.
+
+        Where guesses were trees, the counts by place, ``overlap`` and
+        ``predicted_acceptance`` are left out: a place has several guesses there.
         """
         sampler = replace(self.sampler, temperature=cell.temperature)
         judge = _Judge(self.verify)
@@ -262,7 +266,8 @@ class Sweep:
             stop_ids=self.stop_ids,
             seed=cell.random_seed,
         )
-        metrics, places = run.metrics, Positions.from_rounds(run.rounds)
+        metrics = run.metrics
+        trees = any(each.parents is not None for each in run.rounds)
         overlaps: list[list[float]] = [[] for _ in range(cell.k)]
         for each, judged in zip(run.rounds, judge.overlaps, strict=True):
             # A stop id may have cut off what the rule had looked at.
@@ -270,6 +275,7 @@ class Sweep:
                 overlaps[place].append(value)
         by_place = [math.fsum(values) for values in overlaps]
         overlap = math.fsum(by_place)
+        predicted = overlap / metrics.tested if metrics.tested else None
         record: Record = {
             **cell._asdict(),
             "max_new_tokens": int(self.max_new_tokens),
@@ -278,21 +284,21 @@ class Sweep:
             "accepted": metrics.accepted,
             "emitted": metrics.emitted,
             "target_calls": metrics.target_calls,
-            "overlap": overlap,
+            **({} if trees else {"overlap": overlap}),
             "repeated": _repeated(run.tokens),
             "finish_reason": run.finish_reason,
             "acceptance_rate": metrics.acceptance_rate,
-            "predicted_acceptance": overlap / metrics.tested
-            if metrics.tested
-            else None,
+            **({} if trees else {"predicted_acceptance": predicted}),
             "draft_efficiency": metrics.draft_efficiency,
             "tokens_per_call": metrics.tokens_per_call,
         }
-        for name in ("drafted", "tested", "accepted"):
-            counts = getattr(places, name)
-            counts += (0,) * (cell.k - len(counts))
-            record |= {f"{name}_{i + 1}": count for i, count in enumerate(counts)}
-        record |= {f"overlap_{i + 1}": value for i, value in enumerate(by_place)}
+        if not trees:
+            places = Positions.from_rounds(run.rounds)
+            for name in ("drafted", "tested", "accepted"):
+                counts = getattr(places, name)
+                counts += (0,) * (cell.k - len(counts))
+                record |= {f"{name}_{i + 1}": count for i, count in enumerate(counts)}
+            record |= {f"overlap_{i + 1}": value for i, value in enumerate(by_place)}
         if self.timed:
             record["draft_seconds"] = metrics.draft_seconds
             record["target_seconds"] = metrics.target_seconds
@@ -313,7 +319,8 @@ class Sweep:
 
 
 class _Judge:
-    """A rule, and a note of 1 - TV at each guess that it looked at, by round."""
+    """A rule, and a note of 1 - TV at each guess that it looked at, by round; nothing
+    of a tree."""
 
     def __init__(self, verify: Verify) -> None:
         self._verify = verify
@@ -324,6 +331,8 @@ class _Judge:
     ) -> Verdict:
         verdict = self._verify(p, proposal, rng)
         tested = min(verdict.accepted + 1, len(proposal.tokens))
+        if proposal.parents is not None:
+            tested = 0
         if proposal.probabilities is None:  # certain of its token: TV = 1 - p(token)
             overlaps = p[np.arange(tested), list(proposal.tokens[:tested])]
         else:
@@ -360,12 +369,12 @@ class _Setups:
             self._targets[prompt_name] = np.argsort(-last, kind="stable")[:4].tolist()
         sampler = replace(sweep.sampler, temperature=temperature)
         session = sweep._draft(draft_name, sampler).start(tuple(start))
-        guesses = session.propose(4, SeededRandom(0)).tokens
+        guesses = session.propose(4, SeededRandom(0))
         parts = [
             prompt,
             sweep.target.vocab_size,
             self._targets[prompt_name],
-            [int(token) for token in guesses],
+            [int(token) for token in guesses.tokens],
             int(sweep.max_new_tokens),
             sampler.top_k,
             sampler.top_p,
@@ -374,6 +383,8 @@ class _Setups:
             [int(token) for token in sweep.stop_ids],
             sweep.timed,
         ]
+        if guesses.parents is not None:
+            parts.append([int(parent) for parent in guesses.parents])
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 
@@ -460,6 +471,53 @@ def sample_prompts(
         run = generate(target, (), max_new_tokens=length - 1, sampler=sampler, rng=rng)
         prompts[f"sample {i}"] = (int(target.bos_id), *run.tokens)
     return prompts
+
+
+def sample_texts(
+    target: LanguageModel,
+    *,
+    tokens: int,
+    length: int | None = None,
+    sampler: Sampler = DEFAULT_SAMPLER,
+    stop_ids: Sequence[int] = (),
+    seed: int = 0,
+) -> list[tuple[int, ...]]:
+    """Texts written by ``target`` itself, to train a draft on what it will have to say.
+
+    Each begins with the target's ``bos_id``; it ends with one of ``stop_ids``, after
+    ``length`` tokens (None: no limit but the target's window), or where all texts
+    together have ``tokens`` tokens, >= 1, ``bos_id`` not counted. For ``fit`` leave out
+    ``eos_id`` then: most texts are cut off rather than ended. ValueError for a target
+    without a ``bos_id``.
+
+    >>> from specdec_lib import FunctionModel
+    >>> coin = FunctionModel(lambda seq: [0.0, 0.0], 2, bos_id=0)
+    >>> sample_texts(coin, tokens=7, stop_ids=[1])
+    [(0, 1), (0, 1), (0, 1), (0, 0, 1), (0, 0, 1)]
+    """
+    check_count("tokens", tokens, least=1)
+    if length is not None:
+        check_count("length", length, least=1)
+    check_count("seed", seed)
+    if target.bos_id is None:
+        raise ValueError("target must have a bos_id to write texts from nothing")
+    rng = SeededRandom(Cell("", 0.0, 0, seed, "texts").random_seed)
+    texts, left = [], tokens
+    while left:
+        wanted = left if length is None else min(left, length)
+        run = generate(
+            target,
+            (),
+            max_new_tokens=wanted,
+            sampler=sampler,
+            stop_ids=stop_ids,
+            rng=rng,
+        )
+        if not run.tokens:
+            raise ValueError("target must have a context_window of 2 tokens or more")
+        texts.append((int(target.bos_id), *run.tokens))
+        left -= len(run.tokens)
+    return texts
 
 
 class Along(NamedTuple):

@@ -36,6 +36,9 @@ class Round:
         time spent inside the draft and inside the target.
     finish_reason
         "stop", "length" or "context" on the last round, None before.
+    parents, path
+        of a round whose guesses were a tree, as in :class:`Proposal`: the parent of
+        each drafted token, and the nodes that were kept. None for a chain.
     """
 
     drafted: tuple[int, ...]
@@ -44,11 +47,25 @@ class Round:
     draft_seconds: float = 0.0
     target_seconds: float = 0.0
     finish_reason: str | None = None
+    parents: tuple[int, ...] | None = None
+    path: tuple[int, ...] | None = None
 
     @property
     def tested(self) -> int:
-        """Guesses that were judged, up to and including the first rejection."""
-        return min(len(self.drafted), len(self.emitted))
+        """Guesses that were judged, up to and including the first rejection.
+
+        In a tree, at each place: the children up to and including the kept one, and
+        all of them where none was.
+        """
+        if self.parents is None or self.path is None:
+            return min(len(self.drafted), len(self.emitted))
+        judged, above = 0, -1
+        for kept in self.path:
+            judged += self.parents[: kept + 1].count(above)
+            above = kept
+        if len(self.emitted) > len(self.path):  # not cut off by a stop id
+            judged += self.parents.count(above)
+        return judged
 
 
 @dataclass(frozen=True)
@@ -110,7 +127,13 @@ class Positions:
 
     @classmethod
     def from_rounds(cls, rounds: Iterable[Round]) -> Positions:
-        """Count over any rounds, of one run or of many."""
+        """Count over any rounds, of one run or of many.
+
+        ValueError for a round that guessed a tree: a place has several guesses there.
+        """
+        rounds = list(rounds)
+        if any(r.parents is not None for r in rounds):
+            raise ValueError("rounds must be of chains, got one with a tree of guesses")
         counts = [(len(r.drafted), r.tested, r.accepted) for r in rounds]
         places = range(max((drafted for drafted, _, _ in counts), default=0))
         drafted, tested, accepted = (

@@ -6,6 +6,7 @@ transformer with its cache, or a reader's own class. No base class is needed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -32,6 +33,32 @@ class State(Protocol):
 
         Later logits equal those of a sequence that never had the rest. ValueError
         outside that range.
+        """
+
+
+class TreeState(State, Protocol):
+    """A state that can also score several continuations in one call.
+
+    Optional: for a state without these two methods, :func:`extend_by_branches` gives
+    the same rows with one call for each branch.
+    """
+
+    def extend_tree(
+        self, tokens: Sequence[int], parents: Sequence[int]
+    ) -> NDArray[np.floating]:
+        """Read a tree of ``tokens``; return (len(tokens), V) logits.
+
+        ``tokens[i]`` follows ``tokens[parents[i]]``, or what was read so far where
+        ``parents[i]`` is -1; ``parents[i] < i``. Row i holds the logits of the token
+        that follows ``tokens[i]`` and what leads to it. ``length`` stays as it is until
+        :meth:`keep`; any other call forgets the tree.
+        """
+
+    def keep(self, nodes: Sequence[int]) -> None:
+        """Append one path of the tree that was read last, and forget the rest of it.
+
+        ``nodes`` are indices into its tokens, each the child of the one before, the
+        first a child of -1. ValueError otherwise.
         """
 
 
@@ -105,6 +132,116 @@ def check_rewind(length: int, present: int) -> int:
     if not 0 <= length <= present:
         raise ValueError(f"length must be inside 0 .. {present}, got {length}")
     return int(length)
+
+
+def check_parents(
+    parents: Sequence[int], n: int, name: str = "parents"
+) -> tuple[int, ...]:
+    """``parents`` as a tuple if they make a tree of ``n`` nodes, in an order in which
+    no node comes before its parent; ValueError or TypeError otherwise."""
+    if not hasattr(parents, "__iter__"):
+        raise TypeError(f"{name} must be some integers, got {parents!r}")
+    given = tuple(parents)
+    if len(given) != n:
+        raise ValueError(
+            f"{name} must have one entry for each of {n} tokens, got {len(given)}"
+        )
+    for i, parent in enumerate(given):
+        if isinstance(parent, bool) or not isinstance(parent, (int, np.integer)):
+            raise TypeError(f"{name} must be integers, got {parent!r}")
+        if not -1 <= parent < i:
+            raise ValueError(f"{name}[{i}] must be inside -1 .. {i - 1}, got {parent}")
+    return tuple(map(int, given))
+
+
+def check_path(
+    nodes: Sequence[int], parents: Sequence[int], name: str = "nodes"
+) -> tuple[int, ...]:
+    """``nodes`` as a tuple if they lead from a root of the tree down, one by one;
+    ValueError or TypeError otherwise."""
+    if not hasattr(nodes, "__iter__"):
+        raise TypeError(f"{name} must be some integers, got {nodes!r}")
+    given = tuple(nodes)
+    before = -1
+    for node in given:
+        if isinstance(node, bool) or not isinstance(node, (int, np.integer)):
+            raise TypeError(f"{name} must be integers, got {node!r}")
+        if not 0 <= node < len(parents) or parents[node] != before:
+            raise ValueError(
+                f"{name} must be a path from a root of the tree down, got {given}"
+            )
+        before = node
+    return tuple(map(int, given))
+
+
+def node_depths(parents: Sequence[int]) -> list[int]:
+    """How deep each node of a tree lies: 1 for a child of -1.
+
+    >>> node_depths([-1, -1, 0, 2])
+    [1, 1, 2, 3]
+    """
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+    return depths
+
+
+def path_to(node: int, parents: Sequence[int]) -> list[int]:
+    """The nodes that lead to ``node``, itself included; none for -1.
+
+    >>> path_to(3, [-1, -1, 0, 2])
+    [0, 2, 3]
+    """
+    path: list[int] = []
+    while node >= 0:
+        path.append(node)
+        node = parents[node]
+    return path[::-1]
+
+
+def extend_by_branches(
+    state: State, tokens: Sequence[int], parents: Sequence[int]
+) -> NDArray[np.floating]:
+    """The rows of :meth:`TreeState.extend_tree`, by ``extend`` and ``rewind`` alone.
+
+    One call for the tokens before the first fork, then one for every node. The state
+    is left with the tokens before the first fork.
+    """
+    parents = check_parents(parents, len(tokens))
+    children = Counter(parents)
+    if not len(tokens):
+        return state.extend(tokens)
+    stem = 0  # tokens before the first fork
+    while children[stem - 1] == 1 and parents[stem] == stem - 1:
+        stem += 1
+    start = state.length
+    rows = list(state.extend(tokens[:stem])) if stem else []
+    depths = node_depths(parents)
+    path = list(range(stem))  # the nodes that the state holds now
+    rows += [np.empty(0)] * (len(tokens) - stem)
+    for node in _depth_first(parents, stem):
+        above = depths[node] - 1
+        if path[above:]:
+            state.rewind(start + above)
+            del path[above:]
+        rows[node] = state.extend([tokens[node]])[0]
+        path.append(node)
+    if len(path) > stem:
+        state.rewind(start + stem)
+    return np.array(rows)
+
+
+def _depth_first(parents: Sequence[int], first: int) -> list[int]:
+    """The nodes from ``first`` on, each after its parent and right before its own
+    descendants, so that a state goes down every branch once."""
+    children: dict[int, list[int]] = {}
+    for node in range(len(parents) - 1, first - 1, -1):
+        children.setdefault(parents[node], []).append(node)
+    waiting, order = children.get(first - 1, []), []
+    while waiting:
+        order.append(waiting.pop())
+        waiting += children.get(order[-1], [])
+    return order
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .files import read_archive, write_archive
-from .models import check_rewind, check_tokens
+from .models import check_parents, check_path, check_rewind, check_tokens
 from .ngram_tables import (
     Ints,
     Table,
@@ -609,6 +609,7 @@ class NGramState:
     def __init__(self, model: NGramModel) -> None:
         self._model = model
         self._nodes = [ROOT]
+        self._tree: tuple[tuple[int, ...], list[Node]] = ((), [])  # not kept yet
 
     @property
     def length(self) -> int:
@@ -621,16 +622,40 @@ class NGramState:
         Minus infinity for what has probability 0.
         """
         self.advance(tokens)
-        read = self._nodes[len(self._nodes) - len(tokens) :]
-        logits = np.empty((len(read), self._model.vocab_size))
-        for i, node in enumerate(read):
-            logits[i] = self._model._distribution(node)
-        with np.errstate(divide="ignore"):
-            return np.log(logits, out=logits)
+        return self._log_rows(self._nodes[len(self._nodes) - len(tokens) :])
 
     def rewind(self, length: int) -> None:
         """Keep the first ``length`` tokens; ValueError outside 0 .. ``self.length``."""
         del self._nodes[check_rewind(length, self.length) + 1 :]
+        self._tree = ((), [])
+
+    def extend_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Floats:
+        """Read a tree of ``tokens``; (len(tokens), V) log probabilities.
+
+        See ``models.TreeState``; :meth:`keep` appends one of its paths.
+        """
+        given = check_tokens(tokens, self._model.vocab_size).tolist()
+        parents = check_parents(parents, len(given))
+        nodes: list[Node] = []
+        for token, parent in zip(given, parents, strict=True):
+            above = nodes[parent] if parent >= 0 else self._nodes[-1]
+            nodes.append(self._model._step(above, token))
+        self._tree = (parents, nodes)
+        return self._log_rows(nodes)
+
+    def keep(self, nodes: Sequence[int]) -> None:
+        """Append the path ``nodes`` of the last ``extend_tree``, forget the rest."""
+        parents, read = self._tree
+        self._nodes += [read[node] for node in check_path(nodes, parents)]
+        self._tree = ((), [])
+
+    def _log_rows(self, nodes: list[Node]) -> Floats:
+        """(len(nodes), V) log probabilities after each of ``nodes``."""
+        logits = np.empty((len(nodes), self._model.vocab_size))
+        for i, node in enumerate(nodes):
+            logits[i] = self._model._distribution(node)
+        with np.errstate(divide="ignore"):
+            return np.log(logits, out=logits)
 
     def advance(self, tokens: Sequence[int]) -> None:
         """Read ``tokens`` without working out logits."""
@@ -638,6 +663,7 @@ class NGramState:
         for token in check_tokens(tokens, self._model.vocab_size).tolist():
             node = self._model._step(node, token)
             self._nodes.append(node)
+        self._tree = ((), [])
 
     def probabilities(self) -> Floats:
         """(V,) probabilities of the next token."""

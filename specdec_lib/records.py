@@ -261,7 +261,8 @@ def call_cost(
 
     A round with n guesses takes n c + T(n + 1) / T(1). ``emitted`` / this is the
     speedup in the model, over what was really drafted;
-    :func:`specdec_lib.theory.speedup` says what to expect of it.
+    :func:`specdec_lib.theory.speedup` says what to expect of it. ValueError with a
+    ``verify_cost`` where guesses were trees, which are not counted by place.
     """
     if not 0 <= draft_cost < np.inf:
         raise ValueError(f"draft_cost must be finite and >= 0, got {draft_cost}")
@@ -269,7 +270,12 @@ def call_cost(
         calls = float(record["target_calls"])
     else:
         at_least = [record["target_calls"]]
-        at_least += [record[f"drafted_{i + 1}"] for i in range(record["k"])]
+        at_least += [record.get(f"drafted_{i + 1}") for i in range(record["k"])]
+        if None in at_least:
+            raise ValueError(
+                "record must count guesses by place to know what its calls cost, "
+                f"got a record of trees, draft {record['draft']!r}"
+            )
         rounds = -np.diff([*at_least, 0])  # with exactly 0, 1 .. k guesses
         calls = math.fsum(
             count * verify_cost(n + 1)

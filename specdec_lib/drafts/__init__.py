@@ -1,8 +1,29 @@
 """Drafts: what guesses, and what every guess must tell.
 
+    lookup     copying what followed the last few tokens before
+    mixtures   the first draft that has a guess; a model mixed with a cache
     model      what a draft is; any language model as a draft
+    suffixes   copying what most often followed the longest known end
+    trees      several guesses for one place
 """
 
+from .lookup import PromptLookup
+from .mixtures import CacheModel, FirstOf
 from .model import Draft, ModelDraft, Proposal, Session
+from .suffixes import SuffixAutomaton, SuffixDraft, SuffixHistory
+from .trees import TreeDraft, tree_shape
 
-__all__ = ["Draft", "ModelDraft", "Proposal", "Session"]
+__all__ = [
+    "CacheModel",
+    "Draft",
+    "FirstOf",
+    "ModelDraft",
+    "PromptLookup",
+    "Proposal",
+    "Session",
+    "SuffixAutomaton",
+    "SuffixDraft",
+    "SuffixHistory",
+    "TreeDraft",
+    "tree_shape",
+]

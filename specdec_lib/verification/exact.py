@@ -20,11 +20,13 @@ class Verdict:
     """The first ``accepted`` proposed tokens are kept; ``next_token`` follows them.
 
     ``next_token`` is a correction where a guess was rejected, and a bonus token where
-    all of them were accepted.
+    all of them were accepted. ``path`` has the kept nodes of a tree, from the first one
+    down; None where the proposal is a chain.
     """
 
     accepted: int
     next_token: int
+    path: tuple[int, ...] | None = None
 
 
 Verify = Callable[[Floats, Proposal, RandomSource], Verdict]
@@ -85,9 +87,16 @@ def one_hot(token: int, vocab_size: int) -> Floats:
 
 
 def checked(
-    target_probabilities: Floats, proposal: Proposal
+    target_probabilities: Floats, proposal: Proposal, *, tree: bool = False
 ) -> tuple[Floats, Floats | None]:
-    """The arrays p (n + 1, V) and q (n, V) or None, after all checks of a rule."""
+    """The arrays p (n + 1, V) and q (n, V) or None, after all checks of a rule.
+
+    A rule that can judge a tree of guesses says so by ``tree``.
+    """
+    if proposal.parents is not None and not tree:
+        raise ValueError(
+            "proposal must be a chain for this rule; verify_tree takes trees"
+        )
     p = np.asarray(target_probabilities, dtype=np.float64)
     n = len(proposal.tokens)
     if p.ndim != 2 or p.shape[0] != n + 1 or p.shape[1] == 0:

@@ -69,14 +69,16 @@ def token_notes(
     """A note for each token that ``rounds`` emitted, in the order of the text.
 
     rounds
-        of one run of :func:`specdec_lib.generate` with the exact rule.
+        of one run of :func:`specdec_lib.generate` with the token rule: the chances
+        noted are that rule's.
     judged
         for each round, what the acceptance rule was given: the target's probabilities
         ``(n + 1, V)`` and the proposal.
     pieces
         tokens -> one string for each, as ``Tokenizer.pieces``.
 
-    Raises ValueError where ``judged`` does not belong to ``rounds``.
+    Raises ValueError where ``judged`` does not belong to ``rounds``, and for guesses
+    that are a tree.
     """
     if len(rounds) != len(judged):
         raise ValueError(
@@ -88,6 +90,10 @@ def token_notes(
     for index, (each, (rows, proposal)) in enumerate(pairs):
         p = np.asarray(rows, dtype=np.float64)
         n = len(each.drafted)
+        if proposal.parents is not None:
+            raise ValueError(
+                f"judged[{index}] must be about a chain of guesses, got a tree"
+            )
         if tuple(proposal.tokens) != tuple(each.drafted) or len(p) != n + 1:
             raise ValueError(
                 f"judged[{index}] must be about the {n} guesses of its round, got "

@@ -222,18 +222,19 @@ def inexactness_against(honest, sampler, library):
 
 
 LAST_ROWS = "logits = logits[-(n + 1) :]"
-EMIT = "emitted = (*proposal.tokens[: verdict.accepted], verdict.next_token)"
+KEPT = "kept = proposal.tokens[: verdict.accepted]"
+EMIT = "emitted = (*kept, verdict.next_token)"
 LOOPS = {
     "rows shifted by one": (
         [(LAST_ROWS, "logits = np.roll(logits, 1, axis=0)[-(n + 1) :]")],
         0.1,
     ),
     "rejected guess kept": (
-        [(EMIT, EMIT.replace("accepted]", "accepted + 1]"))],
+        [(KEPT, KEPT.replace("accepted]", "accepted + 1]"))],
         0.1,
     ),
     "first guess kept unverified": (
-        [(EMIT, EMIT.replace("verdict.accepted]", "max(1, verdict.accepted)]"))],
+        [(KEPT, KEPT.replace("verdict.accepted]", "max(1, verdict.accepted)]"))],
         0.05,
     ),
 }
@@ -294,8 +295,8 @@ STOPS = {
     "tokens kept after a stop id": ("emitted = emitted[: i + 1]", "pass"),
     "the stop id not kept": ("emitted = emitted[: i + 1]", "emitted = emitted[:i]"),
     "only the first row forbidden to stop": (
-        "min(self.stop_from - len(self.sequence), n + 1)",
-        "min(self.stop_from - len(self.sequence), 1)",
+        "np.array(depths) < missing",
+        "np.array(depths) < min(missing, 1)",
     ),
     "forbidden to stop for one token too long": (
         "len(prompt) + min_new_tokens  #",

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -474,6 +475,51 @@ def test_prompts_written_by_the_target():
     assert second == pytest.approx(P[0], abs=5 * 0.5 / 300**0.5)
     with pytest.raises(ValueError, match="target must have a bos_id"):
         ex.sample_prompts(DRAFT, count=1, length=3)
+
+
+def test_texts_written_by_the_target():
+    texts = ex.sample_texts(TARGET, tokens=2000, length=9, stop_ids=[1], seed=3)
+    assert sum(len(text) - 1 for text in texts) == 2000
+    assert {text[0] for text in texts} == {0}
+    for text in texts[:-1]:
+        assert text[-1] == 1 or len(text) == 10
+        assert 1 not in text[1:-1]
+    assert {len(text) for text in texts} >= {2, 10}
+    assert texts == ex.sample_texts(TARGET, tokens=2000, length=9, stop_ids=[1], seed=3)
+    (whole,) = ex.sample_texts(TARGET, tokens=50, sampler=sd.Sampler(temperature=0))
+    assert len(whole) == 51
+    assert all(after == P[before].argmax() for before, after in pairwise(whole))
+
+
+def test_texts_follow_the_targets_probabilities():
+    (text,) = ex.sample_texts(TARGET, tokens=4000)
+    for before in range(SIZE):
+        after = [t for s, t in pairwise(text) if s == before]
+        share = np.bincount(after, minlength=SIZE) / len(after)
+        assert share == pytest.approx(P[before], abs=5 * 0.5 / len(after) ** 0.5)
+
+
+def test_texts_end_where_the_targets_window_does():
+    short = sd.FunctionModel(Rows(P), SIZE, bos_id=0, context_window=4)
+    assert [len(t) for t in ex.sample_texts(short, tokens=7)] == [4, 4, 2]
+    shortest = sd.FunctionModel(Rows(P), SIZE, bos_id=0, context_window=1)
+    with pytest.raises(ValueError, match="context_window of 2 tokens or more"):
+        ex.sample_texts(shortest, tokens=1)
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        ({"tokens": 0}, ValueError, "tokens must be 1 or more, got 0"),
+        ({"length": 0}, ValueError, "length must be 1 or more, got 0"),
+        ({"seed": -1}, ValueError, "seed must be 0 or more, got -1"),
+        ({"target": DRAFT}, ValueError, "target must have a bos_id"),
+    ],
+)
+def test_bad_texts(options, error, message):
+    options = {"target": TARGET, "tokens": 3, **options}
+    with pytest.raises(error, match=message):
+        ex.sample_texts(**options)
 
 
 # Along a text

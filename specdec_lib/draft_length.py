@@ -1,0 +1,380 @@
+"""How many guesses to draft: rules that choose, and what one more guess is worth.
+
+Two things may choose. A draft may stop by its own confidence, guess by guess:
+``ModelDraft(..., least=..., chance=...)``; here are chances for it. Or k may be an
+object that looks at what earlier rounds brought: :class:`RecentAcceptance`,
+:class:`UpAndDown`. Neither changes the text's distribution, only its cost.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .decoding import stream
+from .drafts import ModelDraft
+from .drafts.model import Chance, largest_probability
+from .metrics import Round
+from .models import LanguageModel, check_count
+from .sampling import DEFAULT_SAMPLER, Sampler
+from .theory import best_k
+from .verification import Verify, verify_tokens
+
+# The value of one more guess
+
+
+def break_even(
+    rate: float,
+    draft_cost: float,
+    verify_cost: Callable[[int], float] | None = None,
+    *,
+    n: int = 0,
+) -> float:
+    """The chance above which guess n + 1 of a round pays.
+
+    That is the chance that it and all n before it are accepted: it then brings one
+    token more. It takes c + (T(n + 2) - T(n + 1)) / T(1) more time, in which the
+    policy would have made ``rate`` times as many tokens elsewhere.
+
+    rate
+        tokens per T(1) that the policy itself attains, > 0: its speedup.
+    draft_cost, verify_cost
+        as in :func:`specdec_lib.theory.speedup`.
+    n
+        guesses that are drafted already, >= 0.
+
+    Where chances never rise within a round, which is so for a product of chances, and
+    T is a straight line or bends upwards, stopping at the first guess that does not pay
+    is the best of all rules, with the rate of that best rule.
+
+    Source: the ratio of means is that of a renewal process (Ross 1996, section 3.6),
+    the rule the one-step look-ahead of a monotone stopping problem (Chow, Robbins and
+    Siegmund 1971, section 3.5); Huang et al. 2025 (SpecDec++) find a threshold too.
+
+    >>> round(break_even(2.4, 0.1), 12)
+    0.24
+    """
+    if not 0 < rate < np.inf:
+        raise ValueError(f"rate must be finite and > 0, got {rate}")
+    if not 0 <= draft_cost < np.inf:
+        raise ValueError(f"draft_cost must be finite and >= 0, got {draft_cost}")
+    check_count("n", n)
+    more = 0.0 if verify_cost is None else verify_cost(n + 2) - verify_cost(n + 1)
+    return float(rate * (draft_cost + more))
+
+
+# Chances that a guess is accepted
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A chance read off a table: confidence -> the share that was accepted.
+
+    bounds
+        increasing; the bins are those below, between and above (a confidence equal to
+        a bound belongs to the bin above it).
+    chances
+        one more than bounds, each in [0, 1].
+    confidence
+        the number that is looked up, from (row, sequence).
+
+    :meth:`fit` makes one. Give it to ``ModelDraft(..., chance=...)``.
+    """
+
+    bounds: tuple[float, ...]
+    chances: tuple[float, ...]
+    confidence: Chance = largest_probability
+
+    def __post_init__(self) -> None:
+        if len(self.chances) != len(self.bounds) + 1:
+            raise ValueError(
+                f"chances must be one more than bounds, got {len(self.chances)} and "
+                f"{len(self.bounds)}"
+            )
+        if any(not a < b for a, b in zip(self.bounds, self.bounds[1:], strict=False)):
+            raise ValueError(f"bounds must increase, got {self.bounds}")
+        if not all(0 <= chance <= 1 for chance in self.chances):
+            raise ValueError(f"chances must be in [0, 1], got {self.chances}")
+
+    @classmethod
+    def fit(
+        cls,
+        confidences: ArrayLike,
+        accepted: ArrayLike,
+        *,
+        bins: int = 10,
+        monotone: bool = True,
+        confidence: Chance = largest_probability,
+    ) -> Calibration:
+        """From guesses that were judged; use it on other texts than those.
+
+        confidences, accepted
+            (n,) each: the confidence in each guess, and whether it was accepted (or
+            how likely that was, in [0, 1]). :func:`judged_guesses` collects them.
+        bins
+            at most so many, of about n / bins guesses each.
+        monotone
+            join neighbouring bins until no chance is below that of a lower confidence
+            (the pool adjacent violators rule, Ayer et al. 1955).
+
+        >>> table = Calibration.fit([.2, .3, .8, .9], [0, 1, 1, 1], bins=2)
+        >>> table.bounds, table.chances
+        ((0.8,), (0.5, 1.0))
+        """
+        x = np.asarray(confidences, dtype=np.float64)
+        y = np.asarray(accepted, dtype=np.float64)
+        if x.shape != y.shape or x.ndim != 1 or not len(x):
+            raise ValueError(
+                "confidences and accepted must have the same shape (n,), n >= 1, got "
+                f"{x.shape} and {y.shape}"
+            )
+        if not np.isfinite(x).all():
+            raise ValueError("confidences must be finite")
+        if not (y.min() >= 0 and y.max() <= 1):
+            raise ValueError("accepted must be in [0, 1]")
+        check_count("bins", bins, least=1)
+        ordered = np.sort(x)
+        at = [i * len(x) // bins for i in range(1, bins)]
+        bounds = sorted({float(b) for b in ordered[at]} - {float(ordered[0])})
+        bin_of = np.searchsorted(bounds, x, side="right")
+        counts = np.bincount(bin_of, minlength=len(bounds) + 1)
+        sums = np.bincount(bin_of, y, minlength=len(bounds) + 1)
+        pools: list[list[float]] = []  # sum, count, first bound above
+        for i, (total, count) in enumerate(zip(sums, counts, strict=True)):
+            end = bounds[i] if i < len(bounds) else np.inf
+            pools.append([float(total), float(count), end])
+            while (
+                monotone
+                and len(pools) > 1
+                and pools[-2][0] * pools[-1][1] >= pools[-1][0] * pools[-2][1]
+            ):
+                total, count, end = pools.pop()
+                pools[-1] = [pools[-1][0] + total, pools[-1][1] + count, end]
+        chances = tuple(min(1.0, total / count) for total, count, _ in pools)
+        return cls(tuple(end for _, _, end in pools[:-1]), chances, confidence)
+
+    def of(self, confidence: float) -> float:
+        """The chance at a confidence."""
+        return self.chances[bisect_right(self.bounds, confidence)]
+
+    def __call__(self, row: NDArray[np.float64], sequence: Sequence[int] = ()) -> float:
+        return self.of(self.confidence(row, sequence))
+
+
+def judged_guesses(
+    target: LanguageModel,
+    draft: ModelDraft,
+    prompts: Sequence[Sequence[int]],
+    *,
+    k: int = 4,
+    max_new_tokens: int = 200,
+    sampler: Sampler = DEFAULT_SAMPLER,
+    verify: Verify = verify_tokens,
+    confidence: Chance = largest_probability,
+    seed: int = 0,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What ``draft`` was confident of, and what was accepted: for Calibration.fit.
+
+    Decodes after each of ``prompts``, k guesses a round without stopping early. Returns
+    the confidence in each guess that was tested (n,), and 1 or 0 for accepted or not
+    (n,). Other arguments as in :func:`specdec_lib.generate`; prompt i has the seed
+    ``seed + i``.
+    """
+    seen: list[float] = []
+
+    def note(row: NDArray[np.float64], sequence: Sequence[int]) -> float:
+        seen.append(confidence(row, sequence))
+        return 1.0
+
+    watched = replace(draft, least=1.0, chance=note)
+    confidences: list[float] = []
+    accepted: list[bool] = []
+    for i, prompt in enumerate(prompts):
+        for each in stream(
+            target,
+            prompt,
+            draft=watched,
+            k=k,
+            max_new_tokens=max_new_tokens,
+            sampler=sampler,
+            verify=verify,
+            seed=seed + i,
+        ):
+            confidences += seen[: each.tested]
+            accepted += [place < each.accepted for place in range(each.tested)]
+            seen.clear()
+    return np.array(confidences), np.array(accepted, dtype=np.float64)
+
+
+class TrueChance:
+    """1 - TV(p, q), the true chance: it asks the target itself, so it is no policy.
+
+    What a draft would gain that knew how likely each guess is accepted, and not which:
+    a bound for what confidence can do.
+
+    sampler, draft_sampler
+        of the target and of the draft; the same where the second is not given.
+    """
+
+    def __init__(
+        self,
+        target: LanguageModel,
+        sampler: Sampler = DEFAULT_SAMPLER,
+        draft_sampler: Sampler | None = None,
+    ) -> None:
+        self._sampler = sampler
+        self._greedy_draft = (draft_sampler or sampler).temperature == 0
+        self._state = target.start()
+        self._read: list[int] = []  # what the state holds
+
+    def __call__(self, row: NDArray[np.float64], sequence: Sequence[int]) -> float:
+        p = self._sampler(self._logits_after(list(sequence)), sequence)
+        if self._greedy_draft:
+            return float(p[row.argmax()])
+        return min(1.0, float(np.minimum(p, row).sum()))
+
+    def _logits_after(self, sequence: list[int]) -> NDArray[np.floating]:
+        # Most of it was read the last time; a few steps back find where they part. The
+        # last token is read anew, since its logits are what is asked for.
+        keep = min(len(self._read), len(sequence) - 1)
+        while self._read[:keep] != sequence[:keep]:
+            keep -= 1
+        if keep < len(self._read):
+            self._state.rewind(keep)
+        self._read = sequence
+        logits: NDArray[np.floating] = self._state.extend(sequence[keep:])[-1]
+        return logits
+
+
+# Lengths chosen by what earlier rounds brought
+
+
+class UpAndDown:
+    """Up where all guesses were accepted, down where one was rejected.
+
+    It asks for ``start`` guesses at first, then for ``up`` more after a round in which
+    as many as it asked for came and were accepted, for ``down`` less after a
+    rejection, always ``least`` to ``most``. Costs do not enter.
+
+    Source: the "heuristic" schedule of the transformers library (+2, -1, from 5, at
+    least 1, and no most); there it also goes up where fewer guesses came than asked
+    for.
+    """
+
+    def __init__(
+        self,
+        start: int = 5,
+        *,
+        up: int = 2,
+        down: int = 1,
+        least: int = 1,
+        most: int = 16,
+    ) -> None:
+        check_count("least", least, least=1)  # from 0 guesses it would never come back
+        check_count("most", most, least=least)
+        check_count("start", start, least=least)
+        check_count("up", up)
+        check_count("down", down)
+        if start > most:
+            raise ValueError(f"start must be at most {most}, got {start}")
+        self.k, self.up, self.down = int(start), int(up), int(down)
+        self.least, self.most = int(least), int(most)
+
+    def next_k(self) -> int:
+        return self.k
+
+    def observe(self, round: Round) -> None:
+        if round.accepted < round.tested:
+            self.k = max(self.least, self.k - self.down)
+        elif round.accepted == self.k:
+            self.k = min(self.most, self.k + self.up)
+
+    def __repr__(self) -> str:
+        return (
+            f"UpAndDown({self.k}, up={self.up}, down={self.down}, "
+            f"least={self.least}, most={self.most})"
+        )
+
+
+class RecentAcceptance:
+    """The k that is best at the acceptance rate of the last rounds.
+
+    The rate is accepted / tested, each round counting ``decay`` times what the one
+    after it counts, so that the last 1 / (1 - decay) rounds or so matter. Before the
+    first it is ``prior``, as from ``weight`` tested guesses, which fade like the rest.
+    The best k is :func:`specdec_lib.theory.best_k` of that rate, to two digits.
+
+    At k = 0 nothing is tested and nothing would ever change. So after 1 round without
+    guesses it drafts one to see; after 2 more where that is rejected, then 4, 8, ..,
+    at most ``patience``; after 1 again where one is accepted. A draft that has become
+    perfect is found after at most ``patience`` rounds, and needs s guesses to be
+    believed, decay^s < 1 - draft_cost with T(n) = T(1). A useless one costs
+    c + (T(2) - T(1)) / T(1) each ``patience`` + 1 rounds in the long run.
+
+    draft_cost, verify_cost
+        as in :func:`specdec_lib.theory.speedup`.
+    max_k
+        k is 0 .. max_k, >= 1.
+    decay
+        inside 0 .. 1.
+    prior, weight
+        a rate in [0, 1]; > 0.
+    patience
+        rounds, >= 1.
+    """
+
+    def __init__(
+        self,
+        draft_cost: float,
+        verify_cost: Callable[[int], float] | None = None,
+        *,
+        max_k: int = 16,
+        decay: float = 0.9,
+        prior: float = 0.7,
+        weight: float = 4.0,
+        patience: int = 32,
+    ) -> None:
+        check_count("max_k", max_k, least=1)
+        check_count("patience", patience, least=1)
+        if not 0 < decay < 1:
+            raise ValueError(f"decay must be inside 0 .. 1, got {decay}")
+        if not 0 <= prior <= 1:
+            raise ValueError(f"prior must be in [0, 1], got {prior}")
+        if not 0 < weight < np.inf:
+            raise ValueError(f"weight must be finite and > 0, got {weight}")
+        self._best = tuple(  # by the rate in hundredths: a round then only looks it up
+            best_k(i / 100, draft_cost, verify_cost, max_k=max_k) for i in range(101)
+        )
+        self._decay = decay
+        self._accepted, self._tested = prior * weight, weight
+        self._patience = patience
+        self._wait, self._idle = 1, 0  # rounds without guesses: until a try, so far
+
+    @property
+    def rate(self) -> float:
+        """The acceptance rate as it is thought to be."""
+        return self._accepted / self._tested
+
+    def next_k(self) -> int:
+        k = self._best[int(100 * self.rate + 0.5)]
+        return 1 if k == 0 and self._idle >= self._wait else k
+
+    def observe(self, round: Round) -> None:
+        if not round.tested:
+            self._idle += 1
+            return
+        self._idle = 0
+        tried = self._best[int(100 * self.rate + 0.5)] == 0
+        self._accepted = self._decay * self._accepted + round.accepted
+        self._tested = self._decay * self._tested + round.tested
+        if tried and not round.accepted:
+            self._wait = min(2 * self._wait, self._patience)
+        else:
+            self._wait = 1
+
+    def __repr__(self) -> str:
+        return f"RecentAcceptance(rate={self.rate:.2f}, next_k={self.next_k()})"
