@@ -85,7 +85,7 @@ def by_transformers(small):
             rope_theta=c.rope_base,
             rope_parameters=rope,
             tie_word_embeddings="output.weight" not in small.tensors,
-            attn_implementation="sdpa",,  # eager rounds to float32
+            attn_implementation="sdpa",  # eager rounds to float32
         )
     ).eval()
 
