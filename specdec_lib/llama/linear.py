@@ -51,6 +51,8 @@ def linear(x: Floats, weight: Any) -> Floats:
         else:
             _multiply(x, weight[first:last], out[:, first:last])
 
+    if not len(x):
+        return out
     threads = thread_count() if n * columns >= LEAST else 1
     bounds = [n * i // threads for i in range(threads + 1)]
     in_parallel(part, bounds)

@@ -121,15 +121,10 @@ def by_transformers(small):
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected
     assert set(missing) <= {"lm_head.weight"}
-    if c.rope_factors is not None:
-        factors = torch.tensor(c.rope_factors)
-        rotary = model.model.rotary_emb
-        rotary.inv_freq = rotary.inv_freq / factors
-    # Kept in float32 by transformers otherwise; here the float64 run shall be exact.
+    # Rounded to float32 by transformers otherwise; here the float64 run shall be exact.
     exact = c.rope_base ** -(torch.arange(0, c.head_width, 2).double() / c.head_width)
     if c.rope_factors is not None:
-        exact = exact / factors.double()
-    model.model.rotary_emb.inv_freq = exact
+        exact = exact / torch.tensor(c.rope_factors, dtype=torch.float64)
     model.model.rotary_emb.forward = lambda x, position_ids: turns(
         x, position_ids, exact
     )
