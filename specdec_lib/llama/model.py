@@ -100,7 +100,9 @@ class LlamaState:
         0 <= rows <= len(tokens).
         """
         new = self._check(tokens, len(tokens))
-        rows = self._check_rows(rows, len(new))
+        check_count("rows", rows)
+        if rows > len(new):
+            raise ValueError(f"rows must be at most {len(new)}, got {rows}")
         self._parents = ()
         self._make_room(len(new))
         read: list[Floats] = []  # the last pieces, as far as their rows are wanted
@@ -114,17 +116,13 @@ class LlamaState:
         self._length += len(new)
         return logits
 
-    def extend_tree(
-        self, tokens: Sequence[int], parents: Sequence[int], rows: int | None = None
-    ) -> Floats:
+    def extend_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Floats:
         """Read a tree of ``tokens`` in one call; return (len(tokens), V) logits.
 
         ``tokens[i]`` follows ``tokens[parents[i]]``, or the sequence where that is -1.
         ``length`` stays as it is until :meth:`keep`; any other call forgets the tree.
-        With ``rows`` only the last so many rows are worked out and returned.
         """
         parents = check_parents(parents, len(tokens))
-        rows = self._check_rows(len(tokens) if rows is None else rows, len(tokens))
         depths = node_depths(parents)
         new = self._check(tokens, max(depths, default=0))
         self._parents = ()
@@ -134,7 +132,7 @@ class LlamaState:
         positions = [self._length - 1 + depth for depth in depths]
         mask = forward.tree_mask(parents, self._model.dtype)
         x = self._read(new, positions, mask, self._length)
-        logits = self._logits([x[len(x) - rows :]])
+        logits = self._logits([x])
         self._parents = parents
         return logits
 
@@ -166,13 +164,6 @@ class LlamaState:
                 f"{self._length} read, {more} more given"
             )
         return new
-
-    @staticmethod
-    def _check_rows(rows: int, most: int) -> int:
-        check_count("rows", rows)
-        if rows > most:
-            raise ValueError(f"rows must be at most {most}, got {rows}")
-        return rows
 
     def _make_room(self, more: int) -> None:
         """Let the cache hold ``more`` tokens, twice as many as before if need be."""

@@ -99,14 +99,6 @@ def test_a_tree_beside_plain_loops():
     )
 
 
-def test_the_last_rows_of_a_tree():
-    state = MODEL.start()
-    whole = state.extend_tree([4, 5, 6], [-1, -1, 1])
-    assert (state.extend_tree([4, 5, 6], [-1, -1, 1], rows=2) == whole[1:]).all()
-    with pytest.raises(ValueError, match="rows must be at most 3, got 4"):
-        state.extend_tree([4, 5, 6], [-1, -1, 1], rows=4)
-
-
 @pytest.mark.parametrize("act", ("extend", "rewind", "extend_tree", "keep"))
 def test_any_other_call_forgets_the_tree(act):
     state = MODEL.start()
