@@ -66,14 +66,18 @@ def load(
         raise ValueError(f"dtype must be float32 where compiled, got {dtype}")
     path = find(name)
     try:
+        if compiled:
+            from . import kernel  # noqa: F401  (what it needs is asked for first)
         import threadpoolctl  # noqa: F401  (used by linear)
 
         from .gguf_file import GGUFFile
         from .reading import read_config, read_weights
         from .tokenizer import LlamaTokenizer
     except ImportError as error:
+        extra = "fast" if error.name == "numba" else "llm"
         raise ImportError(
-            f"specdec_lib.llama needs {error.name}: pip install 'specdec_lib[llm]'"
+            f"this needs {error.name}: pip install 'specdec_lib[{extra}]'",
+            name=error.name,
         ) from error
     file = GGUFFile(path)
     config = read_config(file)
@@ -83,5 +87,8 @@ def load(
             f"{path}: the tokenizer has {tokenizer.vocab_size} tokens, "
             f"the embedding {config.vocab_size}"
         )
-    weights = read_weights(file, config, dtype)
-    return LlamaModel(config, weights, bos_id=tokenizer.bos_id), tokenizer
+    weights = read_weights(file, config, dtype, compiled=compiled)
+    model = LlamaModel(config, weights, bos_id=tokenizer.bos_id)
+    if compiled:
+        model.start().extend([0])  # compiles, or takes what was compiled before
+    return model, tokenizer

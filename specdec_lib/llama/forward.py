@@ -10,8 +10,8 @@ et al. (2021), section 3.4; Shazeer (2020), equation 6; Ainslie et al. (2023).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,24 @@ def rotate(x: Floats, turns: Complexes) -> Floats:
     return (x.view(turns.dtype) * turns).view(x.dtype)
 
 
+class Cache(NamedTuple):
+    """The keys and values of one layer, with room for more; ``start`` are in use.
+
+    Keys lie as columns and values as rows, ready to be multiplied.
+    """
+
+    keys: Floats  # (G, d, capacity)
+    values: Floats  # (G, capacity, d)
+    start: int
+
+    def with_new(self, keys: Floats, values: Floats) -> tuple[Floats, Floats]:
+        """(T, G, d), (T, G, d) -> (G, d, S), (G, S, d): written, with all before."""
+        end = self.start + len(keys)
+        self.keys[:, :, self.start : end] = keys.transpose(1, 2, 0)
+        self.values[:, self.start : end] = values.swapaxes(0, 1)
+        return self.keys[:, :, :end], self.values[:, :end]
+
+
 def split_heads(x: Floats, config: Config) -> Floats:
     """(T, (H + 2 G) d) -> (T, H + 2 G, d)."""
     return x.reshape(len(x), -1, config.head_width)
@@ -76,14 +94,14 @@ def tree_mask(parents: Sequence[int], dtype: Any) -> Floats:
 
 
 def attention(q: Floats, keys: Floats, values: Floats, mask: Floats) -> Floats:
-    """(T, H, d), (G, S, d), (G, S, d), (T, T) -> (T, H d).
+    """(T, H, d), (G, d, S), (G, S, d), (T, T) -> (T, H d).
 
     The mask is for the last T of the S tokens; all those before are seen by all.
     """
-    (T, H, d), (G, S, _) = q.shape, keys.shape
+    (T, H, d), (G, S, _) = q.shape, values.shape
     q = q.reshape(T, G, H // G, d).transpose(1, 2, 0, 3)
     q = q.reshape(G, -1, d) * q.dtype.type(d**-0.5)
-    scores = (q @ keys.swapaxes(1, 2)).reshape(H, T, S)
+    scores = (q @ keys).reshape(H, T, S)
     if T > 1:
         scores[:, :, S - T :] += mask
     mixed = softmax(scores).reshape(G, -1, S) @ values
@@ -92,22 +110,20 @@ def attention(q: Floats, keys: Floats, values: Floats, mask: Floats) -> Floats:
 
 def swiglu(gate_up: Floats) -> Floats:
     """(T, 2 F) -> (T, F): the second half, let through by the first."""
-    gate, up = np.split(gate_up, 2, axis=1)
-    with np.errstate(over="ignore"):  # exp(-gate) may be inf, and 1 / inf is right
-        return gate / (1 + np.exp(-gate)) * up
+    F = gate_up.shape[1] // 2
+    gate, up = gate_up[:, :F], gate_up[:, F:]
+    return gate / (1 + np.exp(-gate)) * up
 
 
 def attend(
-    x: Floats, layer: Layer, cache: Floats, start: int, turns: Any, mask: Any, config: Any
+    x: Floats, layer: Layer, cache: Cache, turns: Any, mask: Floats, config: Config
 ) -> Floats:
-    """(T, D) -> (T, D): write the keys and values at ``start`` .., then look back."""
-    H, G, end = config.heads, config.kv_heads, start + len(x)
+    """(T, D) -> (T, D): append the keys and values to ``cache``, then look back."""
+    H, G = config.heads, config.kv_heads
     x = rms_norm(x, layer.attention_norm, config.epsilon)
     heads = split_heads(linear(x, layer.qkv), config)
     turned = rotate(heads[:, : H + G], turns)
-    cache[0, :, start:end] = turned[:, H:].swapaxes(0, 1)
-    cache[1, :, start:end] = heads[:, H + G :].swapaxes(0, 1)
-    keys, values = cache[:, :, :end]
+    keys, values = cache.with_new(turned[:, H:], heads[:, H + G :])
     return linear(attention(turned[:, :H], keys, values, mask), layer.output)
 
 
@@ -121,17 +137,17 @@ def read(
     tokens: Any,
     positions: Sequence[int],
     mask: Floats,
-    cache: Floats,
-    start: int,
+    caches: Iterable[Cache],
     weights: Weights,
     config: Config,
 ) -> Floats:
-    """(T,) -> (T, D): all layers; ``cache`` is (layers, 2, G, capacity, d)."""
+    """(T,) -> (T, D): all layers, each with its own cache."""
     x = rows_of(weights.embedding, tokens, weights.norm.dtype)
     turns = rotations(positions, config, x.dtype)
-    for layer, kept in zip(weights.layers, cache, strict=True):
-        x = x + attend(x, layer, kept, start, turns, mask, config)
-        x = x + feed_forward(x, layer, config)
+    with np.errstate(over="ignore"):  # exp(-gate) may be inf, and gate / inf is right
+        for layer, cache in zip(weights.layers, caches, strict=True):
+            x = x + attend(x, layer, cache, turns, mask, config)
+            x = x + feed_forward(x, layer, config)
     return x
 
 

@@ -71,15 +71,17 @@ class LlamaModel:
 class LlamaState:
     """One sequence, by the keys and values of its tokens in every layer.
 
-    ``_cache`` is (layers, 2, kv_heads, capacity, head_width); the first ``length``
-    rows of the fourth axis are the sequence, those after it a tree, or nothing.
+    ``_keys`` is (layers, kv_heads, head_width, capacity) and ``_values`` (layers,
+    kv_heads, capacity, head_width). Of the capacity the first ``length`` places are the
+    sequence, those after it the tree that was read last, or nothing.
     """
 
     def __init__(self, model: LlamaModel) -> None:
         self._model = model
         c = model.config
-        shape = (c.layers, 2, c.kv_heads, 0, c.head_width)
-        self._cache: Floats = np.empty(shape, model.dtype)
+        each = c.layers, c.kv_heads
+        self._keys: Floats = np.empty((*each, c.head_width, 0), model.dtype)
+        self._values: Floats = np.empty((*each, 0, c.head_width), model.dtype)
         self._length = 0
         self._parents: tuple[int, ...] = ()  # of the tree read last
 
@@ -145,7 +147,8 @@ class LlamaState:
         check_path(nodes, self._parents)
         old = np.array(nodes, dtype=np.intp) + self._length
         new = slice(self._length, self._length + len(old))
-        self._cache[:, :, :, new] = self._cache[:, :, :, old]
+        self._keys[..., new] = self._keys[..., old]
+        self._values[:, :, new] = self._values[:, :, old]
         self._length += len(old)
         self._parents = ()
 
@@ -167,15 +170,13 @@ class LlamaState:
 
     def _make_room(self, more: int) -> None:
         """Let the cache hold ``more`` tokens, twice as many as before if need be."""
-        needed, capacity = self._length + more, self._cache.shape[3]
+        needed, capacity = self._length + more, self._keys.shape[3]
         if needed <= capacity:
             return
         twice = max(2 * capacity, FIRST_CAPACITY)
         capacity = max(needed, min(twice, self._model.context_window))
-        shape = (*self._cache.shape[:3], capacity, self._cache.shape[4])
-        larger = np.empty(shape, self._cache.dtype)
-        larger[:, :, :, : self._length] = self._cache[:, :, :, : self._length]
-        self._cache = larger
+        self._keys = _with_room(self._keys, 3, capacity, self._length)
+        self._values = _with_room(self._values, 2, capacity, self._length)
 
     def _causal_mask(self, n: int) -> Floats:
         return forward.causal_mask(n, self._model.dtype)
@@ -184,10 +185,10 @@ class LlamaState:
         self, tokens: Any, positions: Sequence[int], mask: Floats, start: int
     ) -> Floats:
         weights, config = self._model.weights, self._model.config
+        layers = zip(self._keys, self._values, strict=True)
+        caches = [forward.Cache(keys, values, start) for keys, values in layers]
         with one_blas_thread():
-            return forward.read(
-                tokens, positions, mask, self._cache, start, weights, config
-            )
+            return forward.read(tokens, positions, mask, caches, weights, config)
 
     def _logits(self, read: list[Floats]) -> Floats:
         if not sum(map(len, read)):
@@ -195,3 +196,13 @@ class LlamaState:
         x = np.concatenate(read)
         with one_blas_thread():
             return forward.logits(x, self._model.weights, self._model.config)
+
+
+def _with_room(cache: Floats, axis: int, capacity: int, used: int) -> Floats:
+    """The same cache with ``capacity`` places along ``axis``, the first few filled."""
+    shape = list(cache.shape)
+    shape[axis] = capacity
+    larger = np.empty(shape, cache.dtype)
+    filled = (slice(None),) * axis + (slice(used),)
+    larger[filled] = cache[filled]
+    return larger

@@ -68,9 +68,12 @@ def _rope_factors(file: GGUFFile, head_width: int) -> tuple[float, ...] | None:
     return None if factor == 1 else (factor,) * (head_width // 2)
 
 
-def read_weights(file: GGUFFile, config: Config, dtype: Any = np.float32) -> Weights:
+def read_weights(
+    file: GGUFFile, config: Config, dtype: Any = np.float32, *, compiled: bool = False
+) -> Weights:
     """All weights of the file as floats, matrices (out, in) and joined by rows.
 
+    With ``compiled`` a matrix of few bits stays as it is, where the kernel takes it.
     Raises ValueError for a tensor that is missing or misshapen, and for one that this
     code does not know, as leaving it out would give wrong results.
     """
@@ -82,10 +85,11 @@ def read_weights(file: GGUFFile, config: Config, dtype: Any = np.float32) -> Wei
         tensor = file.tensor(name, [c.width])
         return np.array(decode(tensor.data, tensor.kind)[0], dtype)
 
-    def matrix(columns: int, *named: tuple[str, int]) -> Floats:
+    def matrix(columns: int, *named: tuple[str, int]) -> Any:
         used.update(name for name, _ in named)
         tensors = [file.tensor(name, [rows, columns]) for name, rows in named]
-        return _joined(tensors, columns, dtype)
+        packed = _packed(tensors) if compiled else None
+        return _joined(tensors, columns, dtype) if packed is None else packed
 
     def layer(i: int) -> Layer:
         at = f"blk.{i}."
@@ -133,3 +137,11 @@ def _joined(tensors: Sequence[Tensor], columns: int, dtype: Any) -> NDArray[Any]
         decode_into(out[first:last], each.data, each.kind)
         first = last
     return out
+
+
+def _packed(tensors: Sequence[Tensor]) -> Any:
+    """The same for the compiled kernel; None where it does not take their kind."""
+    from . import kernel
+
+    parts = [kernel.pack(each.kind, each.data) for each in tensors]
+    return kernel.join(parts)

@@ -128,13 +128,13 @@ def test_the_cache_grows_by_doubling():
     sizes = set()
     for i in range(300):
         state.extend([i % 37])
-        sizes.add(state._cache.shape[3])
+        sizes.add(state._keys.shape[3])
     assert sizes == {64, 128, 256, 512}
     small = toy(context_window=70).model().start()
     small.extend([1] * 65)
-    assert small._cache.shape[3] == 65
+    assert small._keys.shape[3] == 65
     small.extend([1])
-    assert small._cache.shape[3] == 70  # never more than the window
+    assert small._keys.shape[3] == 70  # never more than the window
 
 
 def test_the_context_window():
