@@ -134,11 +134,12 @@ class SuffixAutomaton:
 
     def _count(self, token: int) -> None:
         """Count ``token`` behind each run that the text ended with."""
-        count, best, link = self.count, self.best, self.link
+        count, best, followed = self.count, self.best, self.followed
+        follow, link = self.follow, self.link
         state, before = self.end.state, -1
         while state >= 0:
-            self.followed[state] += 1
-            reached = self.follow[state][token]
+            followed[state] += 1
+            reached = follow[state][token]
             if reached != before:  # runs that differ may become one state
                 count[reached] += 1
                 before = reached
@@ -218,7 +219,7 @@ class SuffixHistory:
         self.max_tokens = max_tokens
         self.max_match = max_match
         self.automata = [SuffixAutomaton(max_match)]  # the growing one, the one before
-        self.version = 0  # how many texts were added
+        self.version = 0  # how many tokens were ever added
         self._dropped: list[dict[int, int]] = []
 
     def __len__(self) -> int:
@@ -232,10 +233,10 @@ class SuffixHistory:
             automaton.begin()
         for token in tokens:
             self.append(token)
-        self.version += 1
 
     def append(self, token: int) -> None:
         """Grow the text added last by one token."""
+        self.version += 1
         if self.automata[0].tokens >= self.max_tokens // 2:
             if len(self.automata) == 2:
                 self._dropped = self.automata[1].follow
@@ -336,7 +337,7 @@ class SuffixSession:
 
     def propose(self, k: int, rng: RandomSource | None = None) -> Proposal:
         self._refresh()
-        ahead = self._longest().copy()
+        ahead = self._longest()[0].copy()
         automaton = ahead.automaton
         tokens: list[int] = []
         chances: list[float] = []
@@ -378,14 +379,16 @@ class SuffixSession:
             for token in self._recent:
                 cursor.step(token)
 
-    def _longest(self) -> Cursor:
-        """The cursor with the longest match; of equals, that in the text's own end."""
-        best, longest = self._own.automata[0].end, -1
-        for cursor in [*(each.end for each in self._own.automata), *self._shared]:
-            _, matched = cursor.match()
+    def _longest(self) -> tuple[Cursor, int, int]:
+        """The cursor with the longest match, and the state and length of that; of
+        equals the text's own, and of these the later part."""
+        best = self._own.automata[0].end
+        state, longest = best.match()
+        for cursor in [each.end for each in self._own.automata[1:]] + self._shared:
+            other, matched = cursor.match()
             if matched > longest:
-                best, longest = cursor, matched
-        return best
+                best, state, longest = cursor, other, matched
+        return best, state, longest
 
     def _chance(self, automaton: SuffixAutomaton, state: int, matched: int) -> float:
         count = automaton.count[automaton.best[state]]
@@ -394,9 +397,8 @@ class SuffixSession:
 
     def _learn(self, token: int) -> None:
         """Compare the first guess that would have been made with what came."""
-        cursor = self._longest()
+        cursor, state, matched = self._longest()
         automaton = cursor.automaton
-        state, matched = cursor.match()
         if matched < self._draft.min_match:
             return
         held = automaton.token[automaton.best[state]] == token

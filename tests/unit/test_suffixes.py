@@ -341,8 +341,7 @@ FAULTS = {
     "the older part of the text is not followed": [
         ("            older.end.step(token)", "            pass")],
     "the history first": [
-        ("[*(each.end for each in self._own.automata), *self._shared]",
-         "[*self._shared, *(each.end for each in self._own.automata)]")],
+        ("            if matched > longest:", "            if matched >= longest:")],
     "the first guess alone is judged": [
         ("chance *= self._chance", "chance = self._chance")],
     "the memory is never cut": [
@@ -523,6 +522,19 @@ def test_a_running_session_sees_what_is_added_to_its_history():
     history.add([9, 4, 5, 6, 1])
     session.commit(())
     assert session.propose(1).tokens == (1,)
+
+
+def test_a_history_that_turns_over_under_a_running_session():
+    """Its cursors stood in an automaton that is dropped and taken apart."""
+    history = sd.SuffixHistory(max_tokens=40)
+    history.add([1, 2] * 10)
+    session = sd.SuffixDraft(history, threshold=0).start([1])
+    assert session.propose(3).tokens == (2, 1, 2)
+    for token in [3, 1, 4] * 20:
+        history.append(token)
+        session.commit((token,))
+        session.propose(3)
+    assert session.propose(3).tokens == (3, 1, 4)
 
 
 def test_proposing_changes_nothing():
