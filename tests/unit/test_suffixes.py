@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import specdec_lib as sd
+from specdec_lib.drafts import automaton as automata
 from specdec_lib.drafts import suffixes
 
 # ---- the truth, by looking at every place
@@ -239,7 +240,7 @@ def test_a_cursor_finds_the_longest_end_that_the_automaton_holds():
         max_match = int(g.integers(1, 6))
         automaton = automaton_of([held], max_match)
         runs = {run for run, _ in runs_of(held, max_match)}
-        cursor, text = suffixes.Cursor(automaton), []
+        cursor, text = automata.Cursor(automaton), []
         for token in g.integers(0, 3, size=20).tolist():
             cursor.step(token)
             text.append(token)
@@ -255,7 +256,7 @@ def test_a_cursor_finds_the_longest_end_that_the_automaton_holds():
 def test_a_cursor_finds_its_seat_again_when_the_automaton_has_grown():
     """[1, 2] shares its state with [2] until [3, 2] is added."""
     automaton = automaton_of([[1, 2]])
-    cursor = suffixes.Cursor(automaton)
+    cursor = automata.Cursor(automaton)
     cursor.step(2)
     before = cursor.state
     automaton.begin()
@@ -353,13 +354,14 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_seen(fault):
-    source = inspect.getsource(suffixes)
+    sources = [inspect.getsource(module) for module in (automata, suffixes)]
     for old, new in FAULTS[fault]:
-        assert source.count(old) == 1, f"fragment not there exactly once: {old!r}"
-        source = source.replace(old, new)
+        assert sum(source.count(old) for source in sources) == 1, f"not there: {old!r}"
+        sources = [source.replace(old, new) for source in sources]
     mutant = types.ModuleType(suffixes.__name__)
     mutant.__package__ = suffixes.__package__
-    exec(compile(source, "<mutant of suffixes>", "exec"), vars(mutant))
+    for source in reversed(sources):  # the classes of the automaton over those imported
+        exec(compile(source, "<mutant>", "exec"), vars(mutant))
     seen = (each for seed in range(45) for each in differences(seed, mutant))
     assert next(seen, None)
 
