@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import specdec_lib as sd
+from specdec_lib import experiments as ex
 from specdec_lib import theory
 from specdec_lib.draft_length import break_even, judged_guesses
 
@@ -683,6 +684,66 @@ def test_where_guesses_can_never_pay_it_still_only_tries():
     ks = play(policy, lambda t: True, 100)
     assert set(ks) == {0, 1}
     assert sum(ks) == 50  # every second round, since all are accepted
+
+
+# Records of policies
+
+
+def test_records_of_policies_are_those_of_their_runs():
+    policies = {
+        "four": (sd.ModelDraft, 4),
+        "recent": (sd.ModelDraft, sd.RecentAcceptance(0.1)),
+        "looks": (
+            lambda model, sampler: sd.ModelDraft(
+                model, sampler, least=0.5, draw_last=False
+            ),
+            4,
+        ),
+    }
+    prompts = {"a": [1, 2], "b": [3]}
+    settings = {"temperatures": (0.7, 1.0), "seeds": (0, 1), "max_new_tokens": 40}
+    records = ex.policy_records(TARGET, MODEL, policies, prompts, **settings)
+    assert len(records) == 3 * 2 * 2 * 2
+    for r in records:
+        make, k = policies[r["draft"]]
+        sampler = sd.Sampler(r["temperature"])
+        model = Reads()
+        seed = ex.Cell(r["draft"], r["temperature"], 0, r["seed"], r["prompt"])
+        run = sd.generate(
+            TARGET, prompts[r["prompt"]], draft=make(model, sampler), k=k,
+            max_new_tokens=40, sampler=sampler, seed=seed.random_seed,
+        )  # fmt: skip
+        assert r["draft_calls"] == len(model.read)
+        for name in ("drafted", "tested", "accepted", "emitted", "target_calls"):
+            assert r[name] == getattr(run.metrics, name)
+        assert r["k"] == max(len(each.drafted) for each in run.rounds)
+        by_rounds = sum(1 + 0.5 * len(each.drafted) for each in run.rounds)
+        cost = ex.call_cost(r, 0.25, lambda n: 0.5 + 0.5 * n)
+        assert cost == pytest.approx(by_rounds + 0.25 * len(model.read))
+    lost = dict.fromkeys(policies, 0)
+    for r in records:
+        lost[r["draft"]] += r["draft_calls"] - r["drafted"]
+    assert lost["four"] == lost["recent"] == 0 < lost["looks"]
+    assert ex.policy_records(TARGET, MODEL, policies, prompts, **settings) == records
+
+
+def test_gain_of_one_policy_over_another_by_hand():
+    def made(calls, drafted, emitted=10):
+        return [
+            {"prompt": p, "seed": 0, "k": 3, "emitted": emitted,
+             "drafted": d, "target_calls": c}
+            for p, c, d in zip("ab", calls, drafted, strict=True)
+        ]  # fmt: skip
+
+    some, base = made([4, 4], [10, 10]), made([5, 7], [0, 0])
+    gain = ex.gain_interval(some, base, 0.1)
+    assert gain.estimate == pytest.approx((20 / 10) / (20 / 12) - 1)
+    assert gain.low == pytest.approx(5 / 5 - 1)  # the text a twice
+    assert gain.high == pytest.approx(7 / 5 - 1)
+    same = ex.gain_interval(base, base, 0.1)
+    assert same == (0.0, 0.0, 0.0)
+    with pytest.raises(ValueError, match="same clusters"):
+        ex.gain_interval(some, base[:1], 0.1)
 
 
 POLICIES = [
