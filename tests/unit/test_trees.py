@@ -594,3 +594,38 @@ def test_a_mixture_as_the_model_of_a_tree():
     )
     assert len(run.tokens) == 20
     assert run.metrics.acceptance_rate > 0.5
+
+
+@pytest.mark.parametrize(
+    "draft, verify",
+    [
+        (lambda model: sd.ModelDraft(model), sd.verify_block),
+        (lambda model: sd.TreeDraft(model, shape=tree_shape((1,) * 4)), sd.verify_tree),
+        (lambda model: sd.TreeDraft(model, shape=tree_shape((2,) * 4)), sd.verify_tree),
+    ],
+)
+def test_all_accepted_or_none(draft, verify):
+    """A draft that is the target brings all its guesses and a bonus; one that says
+    nothing of what the target says, one token a call."""
+    options = {"k": 4, "max_new_tokens": 20, "verify": verify, "seed": 0}
+    for target in (N_GRAMS, table_model()):
+        run = sd.generate(target, [0], draft=draft(target), **options)
+        assert run.metrics.tokens_per_call == 5
+    low = sd.FunctionModel(lambda seq: [0.0, 0.0, -np.inf, -np.inf], V)
+    high = sd.FunctionModel(lambda seq: [-np.inf, -np.inf, 0.0, 0.0], V)
+    run = sd.generate(low, [0], draft=draft(high), **options)
+    assert (run.metrics.accepted, run.metrics.target_calls) == (0, 20)
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("shape", ((-1, 0, 1), (-1, -1, 0, 1, 2)))
+def test_rows_are_not_shifted(draw, shape):
+    """A cycle that both know: three guesses and a bonus, whatever else is guessed."""
+    cycle = np.log(np.roll(np.eye(5), 1, axis=1) + 1e-300)
+    model = sd.FunctionModel(lambda seq: cycle[seq[-1]], 5)
+    draft = sd.TreeDraft(model, shape=shape, draw=draw)
+    run = sd.generate(
+        model, [0], draft=draft, k=3, max_new_tokens=4, verify=sd.verify_tree, seed=0
+    )
+    assert run.tokens == (1, 2, 3, 4)
+    assert [each.accepted for each in run.rounds] == [3]
