@@ -24,6 +24,17 @@ from .sampling import DEFAULT_SAMPLER, Sampler
 from .theory import best_k
 from .verification import Verify, verify_tokens
 
+__all__ = [
+    "Calibration",
+    "Chance",
+    "RecentAcceptance",
+    "TrueChance",
+    "UpAndDown",
+    "break_even",
+    "judged_guesses",
+    "largest_probability",
+]
+
 # The value of one more guess
 
 
@@ -184,8 +195,10 @@ def judged_guesses(
     Decodes after each of ``prompts``, k guesses a round without stopping early. Returns
     the confidence in each guess that was tested (n,), and 1 or 0 for accepted or not
     (n,). Other arguments as in :func:`specdec_lib.generate`; prompt i has the seed
-    ``seed + i``.
+    ``seed + i``. TypeError for another kind of draft.
     """
+    if not isinstance(draft, ModelDraft):
+        raise TypeError(f"draft must be a ModelDraft, got {draft!r}")
     seen: list[float] = []
 
     def note(row: NDArray[np.float64], sequence: Sequence[int]) -> float:

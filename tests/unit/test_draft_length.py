@@ -509,6 +509,11 @@ def test_judged_guesses_are_those_of_the_runs(temperature):
     assert 0 < accepted.mean() < 1
 
 
+def test_only_a_model_draft_has_a_confidence_to_judge():
+    with pytest.raises(TypeError, match="draft must be a ModelDraft"):
+        judged_guesses(TARGET, MODEL, [[1]])
+
+
 # The true chance
 
 
