@@ -129,18 +129,18 @@ def test_tree_rule(shape, draw):
     depth = max(node_depths(shape))
     for number, (temperature, top_k, top_p) in enumerate(CASES):
         sampler = sd.Sampler(temperature, top_k=top_k, top_p=top_p)
-        own = sampler if number % 2 else sd.Sampler(temperature)
+        own = sampler if number in (1, 3, 4) else sd.Sampler(temperature)
         target = ReadsTrees(TARGET) if number % 3 else TARGET
-        for k in {depth, max(1, depth - number % 2)}:
-            error = by_tree(
-                target,
-                tree(shape, draw, sampler=own),
-                k=k,
-                tokens=min(k + 1, 3),
-                sampler=sampler,
-                way=merged,
-            )
-            assert error < EXACT, (sampler, k)
+        k = max(1, depth - number % 2)
+        error = by_tree(
+            target,
+            tree(shape, draw, sampler=own),
+            k=k,
+            tokens=min(k + 1, 3),
+            sampler=sampler,
+            way=merged,
+        )
+        assert error < EXACT, (sampler, k)
 
 
 @pytest.mark.parametrize("target", (TARGET, ReadsTrees(TARGET)), ids=("plain", "tree"))
@@ -323,7 +323,7 @@ class OneBranchAtATime:
 @pytest.mark.parametrize("stop_ids", ((), (STOP,)))
 @pytest.mark.parametrize("draw", DRAWS)
 def test_n_gram_models(draw, stop_ids):
-    for temperature in (0.0, 0.6, 1.0):
+    for temperature in (0.0, 0.8):
         sampler = sd.Sampler(temperature, top_k=3)
         for target in (fitted(3), OneBranchAtATime(fitted(3))):
             draft = tree((-1, -1, 0), draw, fitted(2), sampler)
