@@ -9,7 +9,7 @@ The library behind the book of that name. Its core needs NumPy alone:
     models        what a language model is
     ngram         n-gram language models (their tables: ngram_tables)
     pair          the tokenizer, target and draft that the book uses
-    drafts        what a draft is
+    drafts        what a draft is; models, copies, mixtures and trees that guess
     verification  accept or reject
     metrics       every figure, defined once
     decoding      the loop

@@ -414,12 +414,11 @@ class _Loop:
     ) -> None:
         """Append what was emitted; drop rejected guesses from the target's state."""
         read = len(self.sequence) + accepted
-        if path is not None:
+        if path is not None and self.tree_state is not None:
             stem = len(self.sequence) - self.state.length
-            if self.tree_state is not None:
-                self.tree_state.keep([*range(stem), *(stem + node for node in path)])
-            else:  # the accepted guesses are read again with the next ones
-                read = len(self.sequence)
+            self.tree_state.keep([*range(stem), *(stem + node for node in path)])
+        # Without, the state holds no guess after the tree's first fork; accepted ones
+        # from there on are read again with the next guesses.
         self.sequence += emitted
         if self.state.length > read:
             self.state.rewind(read)

@@ -24,6 +24,17 @@ from .sampling import DEFAULT_SAMPLER, Sampler
 from .theory import best_k
 from .verification import Verify, verify_tokens
 
+__all__ = [
+    "Calibration",
+    "Chance",
+    "RecentAcceptance",
+    "TrueChance",
+    "UpAndDown",
+    "break_even",
+    "judged_guesses",
+    "largest_probability",
+]
+
 # The value of one more guess
 
 
@@ -47,13 +58,15 @@ def break_even(
     n
         guesses that are drafted already, >= 0.
 
-    Where chances never rise within a round, which is so for a product of chances, and
-    T is a straight line or bends upwards, stopping at the first guess that does not pay
-    is the best of all rules, with the rate of that best rule.
+    Stopping at the first guess that does not pay is the best of all rules, at the rate
+    of that best rule, where this chance never rises while a round goes on and T is a
+    straight line or bends upwards. It never rises where the chance of a guess is known
+    before its cost is paid, and where it is not known but the same for all. Otherwise
+    a guess may pay by what it tells of the next ones, and this rule stops too soon.
 
-    Source: the ratio of means is that of a renewal process (Ross 1996, section 3.6),
-    the rule the one-step look-ahead of a monotone stopping problem (Chow, Robbins and
-    Siegmund 1971, section 3.5); Huang et al. 2025 (SpecDec++) find a threshold too.
+    Source: the ratio of means is that of renewal-reward processes (Ross 1996, section
+    3.6); the rule is the one-step look-ahead of a monotone stopping problem (Chow,
+    Robbins and Siegmund 1971). Huang et al. 2025 (SpecDec++) find such a threshold.
 
     >>> round(break_even(2.4, 0.1), 12)
     0.24
@@ -182,8 +195,10 @@ def judged_guesses(
     Decodes after each of ``prompts``, k guesses a round without stopping early. Returns
     the confidence in each guess that was tested (n,), and 1 or 0 for accepted or not
     (n,). Other arguments as in :func:`specdec_lib.generate`; prompt i has the seed
-    ``seed + i``.
+    ``seed + i``. TypeError for another kind of draft.
     """
+    if not isinstance(draft, ModelDraft):
+        raise TypeError(f"draft must be a ModelDraft, got {draft!r}")
     seen: list[float] = []
 
     def note(row: NDArray[np.float64], sequence: Sequence[int]) -> float:
@@ -311,9 +326,10 @@ class RecentAcceptance:
     At k = 0 nothing is tested and nothing would ever change. So after 1 round without
     guesses it drafts one to see; after 2 more where that is rejected, then 4, 8, ..,
     at most ``patience``; after 1 again where one is accepted. A draft that has become
-    perfect is found after at most ``patience`` rounds, and needs s guesses to be
-    believed, decay^s < 1 - draft_cost with T(n) = T(1). A useless one costs
-    c + (T(2) - T(1)) / T(1) each ``patience`` + 1 rounds in the long run.
+    perfect is found after at most ``patience`` rounds, and after some s guesses k is 1
+    or more for good: decay^s < 1 - draft_cost where T(2) = T(1). A useless draft costs
+    c + T(2) / T(1) - 1 for each of its guesses: with the defaults and c = 0.1 these are
+    22 at first, then 6 tries, then one in ``patience`` + 1 rounds.
 
     draft_cost, verify_cost
         as in :func:`specdec_lib.theory.speedup`.
@@ -333,7 +349,7 @@ class RecentAcceptance:
         verify_cost: Callable[[int], float] | None = None,
         *,
         max_k: int = 16,
-        decay: float = 0.9,
+        decay: float = 0.95,
         prior: float = 0.7,
         weight: float = 4.0,
         patience: int = 32,

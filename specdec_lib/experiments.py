@@ -24,10 +24,10 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .decoding import generate
+from .decoding import DraftLength, generate
 from .drafts import Draft, ModelDraft, Proposal
 from .metrics import Positions
-from .models import LanguageModel, check_count, check_tokens
+from .models import LanguageModel, State, check_count, check_tokens
 from .randomness import RandomSource, SeededRandom
 from .records import (
     AnyPath,
@@ -37,6 +37,7 @@ from .records import (
     best_k_interval,
     bootstrap_interval,
     call_cost,
+    gain_interval,
     group_records,
     open_log,
     ratio,
@@ -59,7 +60,9 @@ __all__ = [
     "bootstrap_interval",
     "call_cost",
     "cut_prompts",
+    "gain_interval",
     "group_records",
+    "policy_records",
     "progress_line",
     "ratio",
     "read_records",
@@ -407,6 +410,92 @@ def _repeated(tokens: Sequence[int]) -> int:
         count += run in seen
         seen.add(run)
     return count
+
+
+# Draft lengths that are chosen on the way
+
+Policy = tuple[Callable[[LanguageModel, Sampler], Draft], int | DraftLength]
+
+
+def policy_records(
+    target: LanguageModel,
+    model: LanguageModel,
+    policies: Mapping[str, Policy],
+    prompts: Mapping[str, Sequence[int]],
+    *,
+    temperatures: Sequence[float] = (1.0,),
+    seeds: Sequence[int] = (0,),
+    max_new_tokens: int = 200,
+    sampler: Sampler = DEFAULT_SAMPLER,
+) -> list[Record]:
+    """Decode by rules that choose the draft length: one record for each text.
+
+    model
+        the draft's language model. Its calls are counted (``draft_calls``), those
+        included that brought no guess.
+    policies
+        name -> (function of the model and the target's sampler that makes a draft, k or
+        a :class:`specdec_lib.decoding.DraftLength`); ``(ModelDraft, 4)`` is the
+        simplest.
+
+    Other arguments and the records are as in :class:`Sweep`; there ``draft`` is the
+    policy's name and ``k`` the most guesses of a round.
+    """
+    records = []
+    for name, temperature, seed, prompt in itertools.product(
+        policies, temperatures, seeds, prompts
+    ):
+        make, k = policies[name]
+        cell = Cell(name, float(temperature), 0, int(seed), prompt)
+        chosen = replace(sampler, temperature=temperature)
+        counted = _CountedModel(model)
+        run = generate(
+            target,
+            prompts[prompt],
+            draft=make(counted, chosen),
+            k=k,
+            max_new_tokens=max_new_tokens,
+            sampler=chosen,
+            seed=cell.random_seed,
+        )
+        metrics, places = run.metrics, Positions.from_rounds(run.rounds)
+        record: Record = cell._asdict()
+        record |= {"k": len(places.drafted), "draft_calls": counted.calls}
+        for what in ("drafted", "tested", "accepted", "emitted", "target_calls"):
+            record[what] = getattr(metrics, what)
+        for i, count in enumerate(places.drafted):
+            record[f"drafted_{i + 1}"] = count
+        records.append(record)
+    return records
+
+
+class _CountedModel:
+    """A language model, and how often its states were extended."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = model
+        self.calls = 0
+        self.vocab_size = model.vocab_size
+        self.bos_id = model.bos_id
+        self.context_window = model.context_window
+
+    def start(self) -> State:
+        return _CountedState(self, self._model.start())
+
+
+class _CountedState:
+    def __init__(self, counted: _CountedModel, state: State) -> None:
+        self._counted = counted
+        self._state = state
+        self.rewind = state.rewind
+
+    @property
+    def length(self) -> int:
+        return self._state.length
+
+    def extend(self, tokens: Sequence[int]) -> NDArray[np.floating]:
+        self._counted.calls += 1
+        return self._state.extend(tokens)
 
 
 # Prompts

@@ -1,5 +1,6 @@
 """Drafts: what guesses, and what every guess must tell.
 
+    automaton  the suffix automaton: all runs of a text, and what followed them
     lookup     copying what followed the last few tokens before
     mixtures   the first draft that has a guess; a model mixed with a cache
     model      what a draft is; any language model as a draft
@@ -7,10 +8,11 @@
     trees      several guesses for one place
 """
 
+from .automaton import SuffixAutomaton
 from .lookup import PromptLookup
 from .mixtures import CacheModel, FirstOf
 from .model import Draft, ModelDraft, Proposal, Session
-from .suffixes import SuffixAutomaton, SuffixDraft, SuffixHistory
+from .suffixes import SuffixDraft, SuffixHistory
 from .trees import TreeDraft, tree_shape
 
 __all__ = [

@@ -37,7 +37,7 @@ class PromptLookup:
     one entry for each token and each length of match.
 
     Source: Saxena 2023, github.com/apoorvumang/prompt-lookup-decoding; ``reach`` is the
-    idea of Oliaro et al. 2025 (SuffixDecoding), section 4.
+    idea of Oliaro et al. 2025 (SuffixDecoding).
 
     >>> PromptLookup(max_match=2).start([1, 2, 3, 1, 2]).propose(10).tokens
     (3, 1, 2)

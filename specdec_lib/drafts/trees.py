@@ -26,6 +26,8 @@ def tree_shape(branching: Sequence[int]) -> tuple[int, ...]:
     >>> tree_shape((2, 1))
     (-1, -1, 0, 1)
     """
+    if not hasattr(branching, "__iter__"):
+        raise TypeError(f"branching must be some integers, got {branching!r}")
     parents: list[int] = []
     level = [-1]
     for number in branching:
@@ -60,7 +62,8 @@ class TreeDraft:
     draw: Draw = "without replacement"
 
     def __post_init__(self) -> None:
-        check_parents(self.shape, len(self.shape), "shape")
+        n = len(self.shape) if hasattr(self.shape, "__len__") else 0
+        check_parents(self.shape, n, "shape")
         if self.draw not in DRAWS:
             raise ValueError(f"draw must be one of {DRAWS}, got {self.draw!r}")
 

@@ -15,8 +15,10 @@ from toys import (
     PROMPT,
     TARGET,
     PointMass,
+    ReadsTrees,
     inexactness,
     library_with,
+    merged,
     plain,
     table_model,
     total_variation,
@@ -26,7 +28,8 @@ from toys import (
 import specdec_lib as sd
 from specdec_lib import decoding, models, randomness, sampling
 from specdec_lib.drafts import model as drafts
-from specdec_lib.verification import exact, lossy
+from specdec_lib.drafts import trees
+from specdec_lib.verification import block, exact, lossy, tree
 
 EXACT = 1e-12
 PLAIN = sd.Sampler()
@@ -143,6 +146,12 @@ def test_the_unchanged_source_passes():
     assert check(verify=broken_rule()) < EXACT
     assert check(library=broken_loop()) < EXACT
     assert check(broken_draft()) < EXACT
+    assert check(verify=mutant(block).verify_block) < EXACT
+    assert check(fork(), verify=mutant(tree).verify_tree, way=merged) < EXACT
+    assert by_tree(fork(module=mutant(trees)), way=merged) < EXACT
+    whole = broken_loop(extend_by_branches=mutant(models).extend_by_branches)
+    for target in (TARGET, ReadsTrees(TARGET)):
+        assert by_tree(fork(), target, library=whole, way=merged) < EXACT
 
 
 def test_an_unclipped_residual_is_an_error():
@@ -355,6 +364,272 @@ def test_a_second_draw_after_a_mismatch():
 )
 def test_rules_that_only_look_right(rule):
     assert check(verify=rule) > 0.05
+
+
+# The block rule.
+
+UP_TO = "    for i in range(n - 1, -1, -1):\n"
+ALL = "if n == 0 or rng.bernoulli(weights[n]):"
+STAY = "i == 0 or (left > 0.0 and rng.bernoulli(left / (left + lost)))"
+REST = "rng.categorical(residual(weighted, q_row))"
+WEIGHT = "kept / proposed if kept < proposed else 1.0"
+
+
+def first_failure(p, q, weights, rng):
+    """How many prefixes pass in a row, the shortest first."""
+    n = len(weights) - 1
+    for i in range(1, n + 1):
+        left = np.maximum(weights[i] * p[i] - q[i], 0).sum() if i < n else 0.0
+        all_or_some = left / (left + (1 - weights[i])) if left > 0 else 0.0
+        if not rng.bernoulli(weights[n] if i == n else all_or_some):
+            return i - 1
+    return n
+
+
+BLOCKS = {
+    # name: (changes, extra names, total variation at least)
+    "judged from the front, up to the first failure": (
+        [
+            (ALL, "kept = judged(p, q, weights, rng)\n    if kept == n:"),
+            (UP_TO, "    for i in [kept]:\n"),
+            (STAY, "True"),
+        ],
+        {"judged": first_failure},
+        0.02,
+    ),
+    "weights not clipped at 1": (
+        [
+            (WEIGHT, "kept / proposed"),
+            (ALL, "if n == 0 or rng.bernoulli(min(1.0, weights[n])):"),
+            ("lost = 1.0 - weights[i]", "lost = max(0.0, 1.0 - weights[i])"),
+        ],
+        {},
+        0.04,
+    ),
+    "weights of each guess alone": (
+        [("kept = weights[-1] * float(p[i, token])", "kept = float(p[i, token])")],
+        {},
+        0.2,
+    ),
+    "residual without the weight": (
+        [(REST, "rng.categorical(residual(p[i], q_row))")],
+        {},
+        0.005,
+    ),
+    "a chance to stay without what was lost": (
+        [("left / (left + lost)", "left / left")],
+        {},
+        0.05,
+    ),
+    "a chance to stay without the weight": (
+        [("np.maximum(weighted - q_row, 0.0)", "np.maximum(p[i] - q_row, 0.0)")],
+        {},
+        0.005,
+    ),
+    "resample from p": ([(REST, "rng.categorical(p[i])")], {}, 0.1),
+    "bonus from the row before": (
+        [("rng.categorical(p[n])", "rng.categorical(p[max(n - 1, 0)])")],
+        {},
+        0.1,
+    ),
+    "the whole block or nothing": ([(STAY, "i == 0")], {}, 0.1),
+    "the draft's next row": (
+        [
+            (
+                "else q[i]\n        weighted",
+                "else q[min(i + 1, n - 1)]\n        weighted",
+            )
+        ],
+        {},
+        0.05,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_faults_of_the_block_rule(name):
+    changes, names, bound = BLOCKS[name]
+    rule = mutant(block, *changes, **names).verify_block
+    k = 2 if name == "a chance to stay without the weight" else 3
+    assert check(verify=rule, k=k, tokens=k + 1, way=merged) > bound
+
+
+# The tree rule. Two guesses for the first place and one after each.
+
+FORK = (-1, -1, 0, 1)
+LEFT = "left = p[node + 1]"
+NARROW = "left = residual(left, q_row)"
+SIBLINGS = "for child in children[node]:"
+
+
+def other(node, parents):
+    """The sibling of ``node``, or itself where it has none."""
+    same = [i for i, above in enumerate(parents) if above == parents[node]]
+    return next((i for i in same if node not in (-1, i)), node)
+
+
+TREES = {
+    "residual not narrowed for the next sibling": (
+        [("float(left[token])", "float(p[node + 1][token])")],
+        {},
+        0.02,
+    ),
+    "resample from p": ([(NARROW, "pass")], {}, 0.05),
+    "residual of p at each sibling anew": (
+        [(NARROW, "left = residual(p[node + 1], q_row)")],
+        {},
+        0.02,
+    ),
+    "the first sibling's draft row for all": (
+        [("else q[child]", "else q[children[node][0]]")],
+        {},
+        0.02,
+    ),
+    "rows of siblings swapped": (
+        [(LEFT, "left = p[other(node, proposal.parents or ()) + 1]")],
+        {"other": other},
+        0.05,
+    ),
+    "the parent's row": (
+        [(LEFT, "left = p[proposal.parents[node] + 1 if node >= 0 else 0]")],
+        {},
+        0.05,
+    ),
+    "the depth taken for the row": ([(LEFT, "left = p[len(path)]")], {}, 0.05),
+    "siblings judged in reverse": (
+        [(SIBLINGS, "for child in reversed(children[node]):")],
+        {},
+        0.01,
+    ),
+}
+
+
+def fork(draw="without replacement", module=trees):
+    return module.TreeDraft(OTHER, PLAIN, FORK, draw)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_faults_of_the_tree_rule(name):
+    changes, names, bound = TREES[name]
+    rule = mutant(tree, *changes, **names).verify_tree
+    assert check(fork(), verify=rule, way=merged) > bound
+
+
+def by_tree(draft, target=TARGET, **options):
+    return check(draft, target=target, verify=sd.verify_tree, **options)
+
+
+DRAWN = "grown[planned] = len(tokens)\n"
+
+
+@pytest.mark.parametrize(
+    "change, draw, bound",
+    [
+        (  # drawn without replacement, reported as if drawn from all
+            ("rows.append(row)", "rows.append(self._row([tokens[i] for i in branch]))"),
+            "without replacement",
+            0.02,
+        ),
+        (  # a guess that came twice is thrown away after it was drawn
+            (
+                DRAWN,
+                "if token in [tokens[i] for i, above in enumerate(parents)"
+                " if above == parent]:\n                continue\n            " + DRAWN,
+            ),
+            "with replacement",
+            0.005,
+        ),
+        (  # likewise a guess of low confidence
+            (
+                DRAWN,
+                "if row[token] < 0.3:\n                continue\n            " + DRAWN,
+            ),
+            "with replacement",
+            0.05,
+        ),
+        (  # the best ones, with the probabilities of a draw
+            ("rng.categorical(row) if sampled else", ""),
+            "without replacement",
+            0.05,
+        ),
+    ],
+)
+def test_faults_of_a_tree_draft(change, draw, bound):
+    assert by_tree(fork(draw, mutant(trees, change)), way=merged) > bound
+
+
+def sibling_of_all(path, parents):
+    """A path of the same length that was not kept."""
+    if not path:
+        return path
+    leaf = other(path[0], parents)
+    return (leaf, parents.index(leaf)) if len(path) == 2 else (leaf,)
+
+
+def not_what_stood_before_the_last(logits, prefix):
+    logits = np.array(logits)
+    logits[prefix[-2]] -= 3
+    return logits
+
+
+TREE_LOOPS = {
+    # name: (change, extra names, total variation at least)
+    "the wrong branch kept in the state": (
+        ("self._keep(accepted, emitted, path)",
+         "self._keep(accepted, emitted, wrong(path, proposal.parents))"),
+        {"wrong": sibling_of_all},
+        0.05,
+    ),
+    "kept tokens taken by place": (
+        ("kept = tuple(proposal.tokens[node] for node in verdict.path)", "pass"),
+        {},
+        0.05,
+    ),
+    "processors shown the tree in its order": (
+        ("for i in path_to(node, proposal.parents)", "for i in range(node + 1)"),
+        {},
+        0.02,
+    ),
+    "the order of nodes taken for their depth": (
+        ("logits = self._forbid_stops(logits, depths)",
+         "logits = self._forbid_stops(logits, range(n + 1))"),
+        {},
+        0.02,
+    ),
+    "guesses of a tree read as a chain": (
+        ("*(stem + parent for parent in parents)",
+         "*range(stem - 1, stem + len(parents) - 1)"),
+        {},
+        0.05,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TREE_LOOPS)
+def test_faults_of_the_loop_around_trees(name):
+    change, names, bound = TREE_LOOPS[name]
+    sampler = sd.Sampler(processors=(not_what_stood_before_the_last,))
+    assert by_tree(
+        fork(),
+        TARGET if "chain" in name else ReadsTrees(TARGET),
+        library=broken_loop(change, **names),
+        sampler=sampler if "processors" in name else PLAIN,
+        stop_ids=(2,) if "depth" in name else (),
+        min_new_tokens=2 if "depth" in name else 0,
+    ) > bound  # fmt: skip
+
+
+def test_branches_read_one_after_the_other_without_going_back():
+    straight = mutant(models, ("state.rewind(start + above)", "pass"))
+    library = broken_loop(extend_by_branches=straight.extend_by_branches)
+    assert by_tree(fork(), library=library) > 0.02
+
+
+def test_a_rejected_stem_left_in_the_state_is_an_error():
+    """A tree that begins with one guess: without a call for trees, the state has it."""
+    library = broken_loop(("self.state.rewind(read)", "pass"))
+    with pytest.raises(ValueError):
+        by_tree(trees.TreeDraft(OTHER, PLAIN, (-1, 0, 0)), library=library)
 
 
 # Faults of the random source cannot show in an enumeration, which takes its place.

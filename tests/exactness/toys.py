@@ -217,3 +217,61 @@ def inexactness(
 def library_with(**replaced):
     """The library with some names replaced, for :func:`inexactness`."""
     return SimpleNamespace(**{"generate": sd.generate, "stream": sd.stream, **replaced})
+
+
+@dataclass(frozen=True)
+class ReadsTrees:
+    """``model`` with states that read a tree in one call, each row from its own branch.
+
+    Written apart from the library's way by branches, and stricter: the tree must be
+    kept or forgotten, and only the tree that was read last.
+    """
+
+    model: sd.FunctionModel
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+    def start(self):
+        return _TreeReader(self.model)
+
+
+class _TreeReader:
+    def __init__(self, model) -> None:
+        self.model = model
+        self.sequence: tuple[int, ...] = ()
+        self.branches: list[tuple[int, ...]] = []
+
+    @property
+    def length(self):
+        return len(self.sequence)
+
+    def _rows(self, sequences):
+        window = self.model.context_window
+        assert window is None or max(map(len, sequences)) <= window
+        return np.array([self.model.logits_after(each) for each in sequences])
+
+    def extend(self, tokens):
+        self.branches = []
+        before = self.sequence
+        self.sequence += tuple(tokens)
+        ends = range(len(before) + 1, self.length + 1)
+        return self._rows([self.sequence[:end] for end in ends])
+
+    def rewind(self, length):
+        assert 0 <= length <= self.length
+        self.branches = []
+        self.sequence = self.sequence[:length]
+
+    def extend_tree(self, tokens, parents):
+        self.branches = []
+        for token, parent in zip(tokens, parents, strict=True):
+            above = self.sequence if parent == -1 else self.branches[parent]
+            self.branches.append((*above, token))
+        return self._rows(self.branches)
+
+    def keep(self, nodes):
+        for node in nodes:
+            assert self.branches[node][:-1] == self.sequence
+            self.sequence = self.branches[node]
+        self.branches = []

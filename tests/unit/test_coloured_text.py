@@ -85,6 +85,14 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
+def test_trees_are_refused():
+    """A token's place in the text is not its row there."""
+    tree = sd.Proposal(GUESSES.tokens, GUESSES.probabilities, (-1,) * 2)
+    rows = [(P, tree)]
+    with pytest.raises(ValueError, match=r"judged\[0\] must be about a chain .* tree"):
+        token_notes([KEPT_ONE], rows, pieces)
+
+
 def test_html_is_for_keyboard_and_screen_reader():
     page = coloured_text(notes(KEPT_ONE, KEPT_ALL), name="t").html
     seen = Tags(page).seen

@@ -161,3 +161,9 @@ def test_a_full_context_is_an_error(clock):
     model.context_window = 3
     with pytest.raises(ValueError, match="context window"):
         compare(model, [0, 1, 2], draft=Guess(clock), max_new_tokens=5)
+
+
+def test_trees_are_refused():
+    model = sd.FunctionModel(lambda seq: [0.0, 0.0], 2)
+    with pytest.raises(ValueError, match="must be a chain .* verify_tree takes trees"):
+        compare(model, [0], draft=sd.TreeDraft(model), max_new_tokens=8, repeats=1)

@@ -714,6 +714,116 @@ def test_the_best_k_and_its_interval():
         ex.best_k_interval(clear[:1], 0.1)
 
 
+# Other rules, and trees
+
+
+def test_a_sweep_by_the_block_rule():
+    """The overlap stays what the token rule would accept of the same guesses."""
+    records = small_sweep(verify=sd.verify_block, drafts={"model": DRAFT}).run()
+    for record in records:
+        cell = Cell(*(record[name] for name in Cell._fields))
+        sampler = sd.Sampler(temperature=cell.temperature)
+        run = sd.generate(
+            TARGET,
+            PROMPTS[cell.prompt],
+            draft=sd.ModelDraft(DRAFT, sampler),
+            k=cell.k,
+            max_new_tokens=12,
+            sampler=sampler,
+            verify=sd.verify_block,
+            seed=cell.random_seed,
+        )
+        assert record["accepted"] == run.metrics.accepted
+        places = sum(record[f"tested_{i + 1}"] for i in range(cell.k))
+        assert places == record["tested"] == run.metrics.tested
+
+
+def tree_maker(sampler):
+    return sd.TreeDraft(DRAFT, sampler, (-1, -1, 0))
+
+
+def test_a_sweep_over_trees_counts_no_places():
+    sweep = small_sweep(
+        drafts={"tree": tree_maker, "chain": DRAFT}, ks=(0, 2), verify=sd.verify_tree
+    )
+    records = sweep.run()
+    places = {"drafted_1", "tested_1", "accepted_1", "overlap_1", "overlap_2"}
+    for record in records:
+        cell = Cell(*(record[name] for name in Cell._fields))
+        if cell.draft == "chain":
+            assert {"overlap", "predicted_acceptance"} <= record.keys()
+            assert places & record.keys() == (places if cell.k else set())
+            continue
+        sampler = sd.Sampler(temperature=cell.temperature)
+        run = sd.generate(
+            TARGET,
+            PROMPTS[cell.prompt],
+            draft=tree_maker(sampler),
+            k=cell.k,
+            max_new_tokens=12,
+            sampler=sampler,
+            verify=sd.verify_tree,
+            seed=cell.random_seed,
+        )
+        for name in ("drafted", "tested", "accepted", "emitted", "target_calls"):
+            assert record[name] == getattr(run.metrics, name)
+        assert record["tokens_per_call"] == run.metrics.tokens_per_call
+        assert not places & record.keys()
+        if cell.k:
+            assert not {"overlap", "predicted_acceptance"} & record.keys()
+    # The chain's records are those of the token rule.
+    alone = small_sweep(drafts={"chain": DRAFT}, ks=(0, 2)).run()
+    drop = "setup"
+    assert [
+        {name: r[name] for name in r if name != drop}
+        for r in records
+        if r["draft"] == "chain"
+    ] == [{name: r[name] for name in r if name != drop} for r in alone]
+
+
+def test_figures_that_need_places_refuse_trees():
+    sweep = small_sweep(drafts={"tree": tree_maker}, ks=(2,), verify=sd.verify_tree)
+    records = sweep.run()
+    interval = ex.bootstrap_interval(records, "emitted", "target_calls")
+    assert 1 < interval.low <= interval.estimate <= interval.high <= 3
+    assert ex.call_cost(records[0], 0.0) == records[0]["target_calls"]
+    with pytest.raises(ValueError, match="overlap"):
+        ex.ratio(records, "overlap", "tested")
+    with pytest.raises(ValueError, match="a record of trees, draft 'tree'"):
+        ex.call_cost(records[0], 0.1, lambda n: 1.0)
+
+
+def test_trees_by_a_rule_for_chains_are_refused():
+    sweep = small_sweep(drafts={"tree": tree_maker}, ks=(2,))
+    with pytest.raises(ValueError, match="must be a chain .* verify_tree takes trees"):
+        sweep.run()
+
+
+def test_another_shape_is_another_setup(tmp_path):
+    """Also where it has as many nodes, and the same tokens."""
+
+    class Same:
+        def __init__(self, parents):
+            self.parents = parents
+
+        def start(self, prompt):
+            return self
+
+        def propose(self, k, rng):
+            return sd.Proposal((0, 1), None, self.parents)
+
+        def commit(self, tokens):
+            pass
+
+    path = tmp_path / "records.jsonl"
+    options = {"ks": (2,), "seeds": (0,), "verify": sd.verify_tree}
+    small_sweep(drafts={"tree": Same((-1, -1))}, max_new_tokens=1, **options).run(path)
+    with pytest.raises(ValueError, match="a record of another setup"):
+        small_sweep(drafts={"tree": Same((-1, 0))}, max_new_tokens=1, **options).run(
+            path
+        )
+
+
 # Progress, bad arguments, and what is imported
 
 

@@ -170,3 +170,74 @@ def test_positions_where_independence_fails():
     positions = Positions.from_rounds(run.rounds[1:-1])
     assert positions.rates == (1.0, 1.0, 1.0)
     assert run.rounds[0].accepted == 0
+
+
+#    0 - 2 - 4
+#      \ 3
+#    1 - 5
+TREE = (-1, -1, 0, 0, 2, 1)
+
+
+@pytest.mark.parametrize(
+    "path, emitted, tested",
+    [
+        ((), 1, 2),  # both of the first place rejected
+        ((0,), 2, 1 + 2),  # the second of the first place is never looked at
+        ((1,), 2, 2 + 1),
+        ((0, 2), 3, 1 + 1 + 1),
+        ((0, 3), 3, 1 + 2),  # nothing below 3: a bonus
+        ((0, 2, 4), 4, 1 + 1 + 1),
+        ((1, 5), 3, 2 + 1),
+        ((0,), 1, 1),  # it was a stop id: what the rule saw below was cut off
+        ((1,), 1, 2),
+        ((0, 3), 2, 1 + 2),
+    ],
+)
+def test_tested_in_a_tree(path, emitted, tested):
+    round = sd.Round((0,) * 6, len(path), (0,) * emitted, parents=TREE, path=path)
+    assert round.tested == tested
+    metrics = sd.Metrics.from_rounds([round, round_of(4, 1, 2)])
+    assert metrics.drafted == 6 + 4
+    assert metrics.tested == tested + 2
+    assert metrics.accepted == len(path) + 1
+    assert metrics.emitted == emitted + 2
+
+
+def test_a_tree_without_branches_is_tested_as_a_chain():
+    for accepted, emitted in ((0, 1), (2, 3), (3, 4), (2, 2), (3, 3)):
+        chain = round_of(3, accepted, emitted)
+        tree = dataclasses.replace(
+            chain, parents=(-1, 0, 1), path=tuple(range(accepted))
+        )
+        assert tree.tested == chain.tested
+    assert sd.Round((), 0, (0,), parents=(), path=()).tested == 0
+
+
+def test_positions_refuse_trees():
+    tree = sd.Round((0, 0), 0, (0,), parents=(-1, -1), path=())
+    with pytest.raises(ValueError, match="rounds must be of chains, got one with a tr"):
+        Positions.from_rounds([round_of(4, 1, 2), tree])
+
+
+def test_tested_is_what_the_rule_asked_for():
+    """One yes-or-no question of the tree rule for each tested guess."""
+    g = np.random.default_rng(0)
+    p, q = g.dirichlet(np.ones(4), size=(2, 4))
+    target = sd.FunctionModel(lambda seq: np.log(p[seq[-1]]), 4)
+    model = sd.FunctionModel(lambda seq: np.log(q[seq[-1]]), 4)
+
+    class Asked(sd.SeededRandom):
+        questions = 0
+
+        def bernoulli(self, p):
+            self.questions += 1
+            return super().bernoulli(p)
+
+    for shape in ((-1, -1, 0, 0, 2, 1), (-1, -1, -1, 1)):
+        rng = Asked(3)
+        metrics = sd.generate(
+            target, [0], draft=sd.TreeDraft(model, shape=shape), k=3,
+            max_new_tokens=200, verify=sd.verify_tree, rng=rng,
+        ).metrics  # fmt: skip
+        assert metrics.tested == rng.questions
+        assert metrics.emitted == metrics.accepted + metrics.target_calls == 200

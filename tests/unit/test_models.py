@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 import specdec_lib as sd
-from specdec_lib.models import check_rewind, check_tokens
+from specdec_lib.models import (
+    check_parents,
+    check_path,
+    check_rewind,
+    check_tokens,
+    extend_by_branches,
+    node_depths,
+    path_to,
+)
 
 
 def digits(seq):
@@ -137,3 +145,83 @@ def test_rewind_to_what_is_no_length(bad):
 
 def test_rewind_takes_numpy_integers():
     assert check_rewind(np.int64(2), 3) == 2
+
+
+# Trees
+
+
+#    0 - 2 - 3
+#    1 - 4
+TREE = (-1, -1, 0, 2, 1)
+
+
+def test_depths_and_paths_by_hand():
+    assert node_depths(TREE) == [1, 1, 2, 3, 2]
+    assert node_depths(()) == []
+    paths = [path_to(node, TREE) for node in range(-1, 5)]
+    assert paths == [[], [0], [1], [0, 2], [0, 2, 3], [1, 4]]
+
+
+@pytest.mark.parametrize("given", (TREE, list(TREE), np.array(TREE)))
+def test_parents_of_a_tree(given):
+    found = check_parents(given, 5)
+    assert found == TREE
+    assert all(type(parent) is int for parent in found)
+    assert check_parents((), 0) == ()
+
+
+@pytest.mark.parametrize(
+    "bad, error, message",
+    [
+        ((-1, 0, 1, 2), ValueError, "name must have one entry for each of 5 .*, got 4"),
+        ((-1, 1, 0, 0, 0), ValueError, r"name\[1\] must be inside -1 .. 0, got 1"),
+        ((-1, 0, 0, 4, 0), ValueError, r"name\[3\] must be inside -1 .. 2, got 4"),
+        ((-1, 0, 0, -2, 0), ValueError, r"name\[3\] must be inside -1 .. 2, got -2"),
+        ((-1, 0, 0, 0.0, 0), TypeError, "name must be integers, got 0.0"),
+        ((-1, False, 0, 0, 0), TypeError, "name must be integers, got False"),
+        (5, TypeError, "name must be some integers, got 5"),
+    ],
+)
+def test_parents_that_make_no_tree(bad, error, message):
+    with pytest.raises(error, match=message):
+        check_parents(bad, 5, "name")
+
+
+@pytest.mark.parametrize("path", ([], [0], [1, 4], [0, 2], (0, 2, 3), np.array([0, 2])))
+def test_paths_of_a_tree(path):
+    found = check_path(path, TREE)
+    assert found == tuple(path)
+    assert all(type(node) is int for node in found)
+
+
+@pytest.mark.parametrize(
+    "bad, error, message",
+    [
+        ([2], ValueError, r"name must be a path from a root .*, got \(2,\)"),
+        ([0, 4], ValueError, r"name must be a path from a root .*, got \(0, 4\)"),
+        ([0, 3], ValueError, "name must be a path from a root"),
+        ([0, 2, 3, 3], ValueError, "name must be a path from a root"),
+        ([0, 1], ValueError, "name must be a path from a root"),
+        ([5], ValueError, "name must be a path from a root"),
+        ([-1], ValueError, "name must be a path from a root"),
+        ([0.0], TypeError, "name must be integers, got 0.0"),
+        ([False], TypeError, "name must be integers, got False"),
+        (0, TypeError, "name must be some integers, got 0"),
+    ],
+)
+def test_paths_that_are_none(bad, error, message):
+    with pytest.raises(error, match=message):
+        check_path(bad, TREE, "name")
+
+
+def test_a_tree_by_branches():
+    """Every row spells out its own branch, after what was read before."""
+    state = MODEL.start()
+    state.extend([2, 2])
+    rows = extend_by_branches(state, [1, 2, 0, 1, 0], TREE)
+    assert rows[:, 0].tolist() == [221, 222, 2210, 22101, 2220]
+    assert state.length == 2  # the first fork is at the end of the text
+    rows = extend_by_branches(state, [1, 0, 1, 2], [-1, 0, 0, 2])
+    assert rows[:, 0].tolist() == [221, 2210, 2211, 22112]
+    assert state.length == 3
+    assert extend_by_branches(state, [], []).shape == (0, 3)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import specdec_lib as sd
+from specdec_lib.drafts import automaton as automata
 from specdec_lib.drafts import suffixes
 
 # ---- the truth, by looking at every place
@@ -239,7 +240,7 @@ def test_a_cursor_finds_the_longest_end_that_the_automaton_holds():
         max_match = int(g.integers(1, 6))
         automaton = automaton_of([held], max_match)
         runs = {run for run, _ in runs_of(held, max_match)}
-        cursor, text = suffixes.Cursor(automaton), []
+        cursor, text = automata.Cursor(automaton), []
         for token in g.integers(0, 3, size=20).tolist():
             cursor.step(token)
             text.append(token)
@@ -255,7 +256,7 @@ def test_a_cursor_finds_the_longest_end_that_the_automaton_holds():
 def test_a_cursor_finds_its_seat_again_when_the_automaton_has_grown():
     """[1, 2] shares its state with [2] until [3, 2] is added."""
     automaton = automaton_of([[1, 2]])
-    cursor = suffixes.Cursor(automaton)
+    cursor = automata.Cursor(automaton)
     cursor.step(2)
     before = cursor.state
     automaton.begin()
@@ -341,8 +342,7 @@ FAULTS = {
     "the older part of the text is not followed": [
         ("            older.end.step(token)", "            pass")],
     "the history first": [
-        ("[*(each.end for each in self._own.automata), *self._shared]",
-         "[*self._shared, *(each.end for each in self._own.automata)]")],
+        ("            if matched > longest:", "            if matched >= longest:")],
     "the first guess alone is judged": [
         ("chance *= self._chance", "chance = self._chance")],
     "the memory is never cut": [
@@ -354,13 +354,14 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_seen(fault):
-    source = inspect.getsource(suffixes)
+    sources = [inspect.getsource(module) for module in (automata, suffixes)]
     for old, new in FAULTS[fault]:
-        assert source.count(old) == 1, f"fragment not there exactly once: {old!r}"
-        source = source.replace(old, new)
+        assert sum(source.count(old) for source in sources) == 1, f"not there: {old!r}"
+        sources = [source.replace(old, new) for source in sources]
     mutant = types.ModuleType(suffixes.__name__)
     mutant.__package__ = suffixes.__package__
-    exec(compile(source, "<mutant of suffixes>", "exec"), vars(mutant))
+    for source in reversed(sources):  # the classes of the automaton over those imported
+        exec(compile(source, "<mutant>", "exec"), vars(mutant))
     seen = (each for seed in range(45) for each in differences(seed, mutant))
     assert next(seen, None)
 
@@ -523,6 +524,19 @@ def test_a_running_session_sees_what_is_added_to_its_history():
     history.add([9, 4, 5, 6, 1])
     session.commit(())
     assert session.propose(1).tokens == (1,)
+
+
+def test_a_history_that_turns_over_under_a_running_session():
+    """Its cursors stood in an automaton that is dropped and taken apart."""
+    history = sd.SuffixHistory(max_tokens=40)
+    history.add([1, 2] * 10)
+    session = sd.SuffixDraft(history, threshold=0).start([1])
+    assert session.propose(3).tokens == (2, 1, 2)
+    for token in [3, 1, 4] * 20:
+        history.append(token)
+        session.commit((token,))
+        session.propose(3)
+    assert session.propose(3).tokens == (3, 1, 4)
 
 
 def test_proposing_changes_nothing():

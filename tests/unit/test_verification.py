@@ -216,6 +216,8 @@ BAD = [
     "rule",
     [
         sd.verify_tokens,
+        sd.verify_block,
+        sd.verify_tree,
         lossy.verify_argmax,
         lossy.probability_threshold(0.5),
         lossy.ratio_threshold(0.5),
