@@ -3,7 +3,8 @@
 Two things may choose. A draft may stop by its own confidence, guess by guess:
 ``ModelDraft(..., least=..., chance=...)``; here are chances for it. Or k may be an
 object that looks at what earlier rounds brought: :class:`RecentAcceptance`,
-:class:`UpAndDown`. Neither changes the text's distribution, only its cost.
+:class:`UpAndDown`, :class:`PayingLength`. Neither changes the text's distribution, only
+its cost.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from .verification import Verify, verify_tokens
 __all__ = [
     "Calibration",
     "Chance",
+    "PayingLength",
     "RecentAcceptance",
     "TrueChance",
     "UpAndDown",
@@ -394,3 +396,145 @@ class RecentAcceptance:
 
     def __repr__(self) -> str:
         return f"RecentAcceptance(rate={self.rate:.2f}, next_k={self.next_k()})"
+
+
+class PayingLength:
+    """The k that would have been best in the last rounds, and never a dear mistake.
+
+    For drafts that do not always guess, such as those that copy: only rounds with
+    guesses teach it something. It looks back at these, each counting ``decay`` times
+    what the one after it counts, and asks of every k what they would have brought and
+    taken had at most k guesses been drafted. It takes the k with the most tokens for
+    the time; k = 0 where none is better than that. Before the first round it is as if
+    ``weight`` rounds had been seen, in which each guess was accepted with ``prior``.
+
+    Where a draft gave as many guesses as it was asked for, it could have given more.
+    They are thought to cost what guesses cost, and, where all before them were
+    accepted, to be accepted at the rate of the last rounds.
+
+    **Never dear.** It keeps account of what guesses have cost and brought, in units of
+    a plain call of the target, and drafts only what it could lose. At every moment
+
+        time <= plain time + credit + allowance * tokens
+
+    where plain time is one unit for each token that came out; so, by the measured
+    costs, n tokens never take longer than n + credit + allowance * n plain calls. What
+    it has gained it may lose again, up to ``most``.
+
+    At k = 0 nothing would ever change. So after 1 round without guesses it asks for one
+    to see; after 2 more where that is rejected, then 4, 8, .., at most ``patience``;
+    after 1 again where one is accepted.
+
+    verify_cost, draft_cost
+        as in :func:`specdec_lib.theory.speedup`; ``verify_cost`` is asked for 1 to
+        max_k + 1. A draft that copies costs nothing.
+    max_k
+        k is 0 .. max_k, >= 1.
+    decay
+        inside 0 .. 1.
+    prior, weight
+        a rate in [0, 1]; > 0.
+    allowance, credit, most
+        each >= 0, ``most`` at least ``credit``.
+    patience
+        rounds, >= 1.
+
+    Rounds must be of chains: ValueError for one that guessed a tree.
+
+    Source: our own.
+
+    >>> from specdec_lib.theory import cost_curve
+    >>> policy = PayingLength(cost_curve([1, 9], [1.0, 1.8]))
+    >>> policy.next_k()
+    4
+    """
+
+    def __init__(
+        self,
+        verify_cost: Callable[[int], float],
+        draft_cost: float = 0.0,
+        *,
+        max_k: int = 8,
+        decay: float = 0.9,
+        prior: float = 0.7,
+        weight: float = 2.0,
+        allowance: float = 0.02,
+        credit: float = 1.0,
+        most: float = 4.0,
+        patience: int = 32,
+    ) -> None:
+        check_count("max_k", max_k, least=1)
+        check_count("patience", patience, least=1)
+        if not 0 <= draft_cost < np.inf:
+            raise ValueError(f"draft_cost must be finite and >= 0, got {draft_cost}")
+        if not 0 < decay < 1:
+            raise ValueError(f"decay must be inside 0 .. 1, got {decay}")
+        if not 0 <= prior <= 1:
+            raise ValueError(f"prior must be in [0, 1], got {prior}")
+        if not 0 < weight < np.inf:
+            raise ValueError(f"weight must be finite and > 0, got {weight}")
+        if not 0 <= allowance < np.inf:
+            raise ValueError(f"allowance must be finite and >= 0, got {allowance}")
+        if not 0 <= credit < np.inf:
+            raise ValueError(f"credit must be finite and >= 0, got {credit}")
+        if not most >= credit:
+            raise ValueError(f"most must be at least credit = {credit}, got {most}")
+        k = np.arange(max_k + 1)
+        calls = np.array([verify_cost(n) for n in range(1, max_k + 2)], np.float64)
+        if not (np.isfinite(calls).all() and calls.min() > 0):
+            raise ValueError(f"verify_cost must be finite and > 0, got {calls}")
+        self._extra = calls - calls[0] + k * draft_cost  # beyond a plain call
+        self._decay, self._allowance, self._most = decay, allowance, most
+        self._patience = patience
+        self.balance = float(credit)  # plain calls that may be lost
+        # Of the last rounds with guesses, had there been at most k: what they would
+        # have brought beyond a token and taken beyond a plain call, (max_k + 1,) each.
+        self._rounds = float(weight)
+        self._gains = weight * np.cumsum(np.append(0.0, prior ** k[1:]))
+        self._costs = weight * self._extra
+        self._accepted, self._tested = prior * weight, float(weight)
+        self._asked, self._trying = 0, False
+        self._wait, self._idle = 1, 0  # rounds without guesses: until a try, so far
+
+    def next_k(self) -> int:
+        paces = (self._rounds + self._gains) / (self._rounds + self._costs)
+        best = int(paces.argmax())
+        self._trying = paces[best] <= 1
+        if self._trying:
+            paces[1:] = 0
+            if self._idle >= self._wait:
+                paces[1] = 2
+        paces[1:][self._extra[1:] > self.balance] = 0  # could not be paid for
+        self._asked = int(paces.argmax())
+        return self._asked
+
+    def observe(self, round: Round) -> None:
+        if round.parents is not None:
+            raise ValueError("rounds must be of chains, got one with a tree of guesses")
+        n, gain = len(round.drafted), len(round.emitted) - 1
+        earned = self._allowance * len(round.emitted) + gain - float(self._extra[n])
+        self.balance = min(self._most, self.balance + earned)
+        if not n:
+            self._idle += 1
+            return
+        self._idle = 0
+        self._accepted = self._decay * self._accepted + round.accepted
+        self._tested = self._decay * self._tested + round.tested
+        k = np.arange(len(self._extra))
+        gains = np.minimum(k, float(gain))
+        costs = self._extra[np.minimum(k, n)]
+        if n == self._asked:  # the draft might have gone on
+            costs = self._extra
+            if round.accepted == n:
+                rate = self._accepted / self._tested
+                gains[n + 1 :] += np.cumsum(rate ** k[1 : len(k) - n])
+        self._rounds = self._decay * self._rounds + 1
+        self._gains = self._decay * self._gains + gains
+        self._costs = self._decay * self._costs + costs
+        if self._trying and not round.accepted:
+            self._wait = min(2 * self._wait, self._patience)
+        else:
+            self._wait = 1
+
+    def __repr__(self) -> str:
+        return f"PayingLength(balance={self.balance:.2f})"
