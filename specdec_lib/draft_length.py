@@ -479,62 +479,73 @@ class PayingLength:
             raise ValueError(f"credit must be finite and >= 0, got {credit}")
         if not most >= credit:
             raise ValueError(f"most must be at least credit = {credit}, got {most}")
-        k = np.arange(max_k + 1)
-        calls = np.array([verify_cost(n) for n in range(1, max_k + 2)], np.float64)
-        if not (np.isfinite(calls).all() and calls.min() > 0):
+        calls = [float(verify_cost(n)) for n in range(1, max_k + 2)]
+        if not all(0 < call < np.inf for call in calls):
             raise ValueError(f"verify_cost must be finite and > 0, got {calls}")
-        self._extra = calls - calls[0] + k * draft_cost  # beyond a plain call
+        # What k guesses take beyond a plain call.
+        self._extra = [call - calls[0] + k * draft_cost for k, call in enumerate(calls)]
         self._decay, self._allowance, self._most = decay, allowance, most
         self._patience = patience
         self.balance = float(credit)  # plain calls that may be lost
-        # Of the last rounds with guesses, had there been at most k: what they would
-        # have brought beyond a token and taken beyond a plain call, (max_k + 1,) each.
+        # The last rounds with guesses, and of each k: what they would have brought
+        # beyond a token, and taken beyond a plain call, had there been at most k.
         self._rounds = float(weight)
-        self._gains = weight * np.cumsum(np.append(0.0, prior ** k[1:]))
-        self._costs = weight * self._extra
+        self._gains = [weight * gain for gain in _run_lengths(prior, max_k)]
+        self._costs = [weight * extra for extra in self._extra]
         self._accepted, self._tested = prior * weight, float(weight)
         self._asked, self._trying = 0, False
         self._wait, self._idle = 1, 0  # rounds without guesses: until a try, so far
 
     def next_k(self) -> int:
-        paces = (self._rounds + self._gains) / (self._rounds + self._costs)
-        best = int(paces.argmax())
-        self._trying = paces[best] <= 1
+        best = max(range(len(self._extra)), key=self._pace)
+        self._trying = best == 0
+        payable = [k for k, extra in enumerate(self._extra) if extra <= self.balance]
         if self._trying:
-            paces[1:] = 0
-            if self._idle >= self._wait:
-                paces[1] = 2
-        paces[1:][self._extra[1:] > self.balance] = 0  # could not be paid for
-        self._asked = int(paces.argmax())
+            self._asked = int(self._idle >= self._wait and 1 in payable)
+        else:
+            self._asked = max([0, *payable], key=self._pace)
         return self._asked
+
+    def _pace(self, k: int) -> float:
+        """Tokens per plain call, had there been at most k guesses."""
+        return (self._rounds + self._gains[k]) / (self._rounds + self._costs[k])
 
     def observe(self, round: Round) -> None:
         if round.parents is not None:
             raise ValueError("rounds must be of chains, got one with a tree of guesses")
         n, gain = len(round.drafted), len(round.emitted) - 1
-        earned = self._allowance * len(round.emitted) + gain - float(self._extra[n])
+        earned = self._allowance * len(round.emitted) + gain - self._extra[n]
         self.balance = min(self._most, self.balance + earned)
         if not n:
             self._idle += 1
             return
         self._idle = 0
-        self._accepted = self._decay * self._accepted + round.accepted
-        self._tested = self._decay * self._tested + round.tested
-        k = np.arange(len(self._extra))
-        gains = np.minimum(k, float(gain))
-        costs = self._extra[np.minimum(k, n)]
-        if n == self._asked:  # the draft might have gone on
-            costs = self._extra
-            if round.accepted == n:
-                rate = self._accepted / self._tested
-                gains[n + 1 :] += np.cumsum(rate ** k[1 : len(k) - n])
-        self._rounds = self._decay * self._rounds + 1
-        self._gains = self._decay * self._gains + gains
-        self._costs = self._decay * self._costs + costs
         if self._trying and not round.accepted:
             self._wait = min(2 * self._wait, self._patience)
         else:
             self._wait = 1
+        decay = self._decay
+        self._accepted = decay * self._accepted + round.accepted
+        self._tested = decay * self._tested + round.tested
+        self._rounds = decay * self._rounds + 1
+        all_passed = n == self._asked == round.accepted
+        more = _run_lengths(self._accepted / self._tested, len(self._extra) - 1)
+        for k, extra in enumerate(self._extra):
+            gained = float(min(k, gain))
+            if all_passed and k > n:
+                gained = n + more[k - n]
+            # The draft might have gone on where it gave all that it was asked for.
+            taken = extra if n == self._asked else self._extra[min(k, n)]
+            self._gains[k] = decay * self._gains[k] + gained
+            self._costs[k] = decay * self._costs[k] + taken
 
     def __repr__(self) -> str:
-        return f"PayingLength(balance={self.balance:.2f})"
+        return f"PayingLength(balance={self.balance:.2f}, next_k={self.next_k()})"
+
+
+def _run_lengths(rate: float, most: int) -> list[float]:
+    """rate + rate^2 + .. + rate^k for k = 0 .. most: guesses that pass, of k."""
+    sums = [0.0]
+    for k in range(1, most + 1):
+        sums.append(sums[-1] + rate**k)
+    return sums

@@ -72,6 +72,12 @@ STEPS = (
         "predicted and measured figures of the cells that are outside.",
     ),
     Step(
+        "llama",
+        ([*PYTEST, "tests/llama"],),
+        "The model in NumPy and its peers part. Tests that were skipped say what to\n"
+        "install; `specdec models get smollm2` fetches the real weights.",
+    ),
+    Step(
         "policy",
         ([*PYTEST, "tests/notebooks"],),
         "Mend the chapter as the message says (the rules: CONTRIBUTING.md).",

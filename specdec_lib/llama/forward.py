@@ -10,6 +10,7 @@ et al. (2021), section 3.4; Shazeer (2020), equation 6; Ainslie et al. (2023).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -24,8 +25,9 @@ Complexes = NDArray[np.complexfloating[Any, Any]]
 
 def rms_norm(x: Floats, weight: Floats, epsilon: float) -> Floats:
     """(T, D), (D,) -> (T, D): every row scaled to a mean square of 1, then weighted."""
-    mean_square = np.vecdot(x, x)[:, None] / x.dtype.type(x.shape[1])
-    return x * (1 / np.sqrt(mean_square + x.dtype.type(epsilon))) * weight
+    mean_square = np.vecdot(x, x)[:, None] / x.shape[1]
+    scaled: Floats = x * (1 / np.sqrt(mean_square + epsilon)) * weight
+    return scaled
 
 
 def softmax(scores: Floats) -> Floats:
@@ -43,7 +45,8 @@ def rotations(positions: Sequence[int], config: Config, dtype: Any) -> Complexes
     if config.rope_factors is not None:
         speeds = speeds / np.array(config.rope_factors)
     angles = np.asarray(positions)[:, None, None] * speeds
-    return np.exp(1j * angles).astype(np.result_type(dtype, np.complex64))
+    turns: Complexes = np.exp(1j * angles)
+    return turns.astype(np.result_type(dtype, np.complex64))
 
 
 def rotate(x: Floats, turns: Complexes) -> Floats:
@@ -100,7 +103,7 @@ def attention(q: Floats, keys: Floats, values: Floats, mask: Floats) -> Floats:
     """
     (T, H, d), (G, S, _) = q.shape, values.shape
     q = q.reshape(T, G, H // G, d).transpose(1, 2, 0, 3)
-    q = q.reshape(G, -1, d) * q.dtype.type(d**-0.5)
+    q = q.reshape(G, -1, d) * (1 / math.sqrt(d))
     scores = (q @ keys).reshape(H, T, S)
     if T > 1:
         scores[:, :, S - T :] += mask
@@ -112,7 +115,8 @@ def swiglu(gate_up: Floats) -> Floats:
     """(T, 2 F) -> (T, F): the second half, let through by the first."""
     F = gate_up.shape[1] // 2
     gate, up = gate_up[:, :F], gate_up[:, F:]
-    return gate / (1 + np.exp(-gate)) * up
+    through: Floats = gate / (1 + np.exp(-gate)) * up
+    return through
 
 
 def attend(

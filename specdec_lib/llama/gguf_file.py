@@ -27,7 +27,7 @@ from .quantised import block_size
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-FORMATS = dict(enumerate("B b H h I i f ?".split())) | {10: "Q", 11: "q", 12: "d"}
+FORMATS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
 ARCHITECTURE = "llama"
 LARGEST = 1 << 31  # a length above this means that the file is broken
@@ -60,9 +60,7 @@ class GGUFFile:
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 self.fields, self.tensors = _parse(content)
             except (ValueError, IndexError, struct.error, OverflowError) as error:
-                raise ValueError(
-                    f"{path} is not a whole GGUF file: {error}"
-                ) from error
+                raise ValueError(f"{path} is not a whole GGUF file: {error}") from error
         found = self.fields.get("general.architecture")
         if found != ARCHITECTURE:
             raise ValueError(
@@ -120,9 +118,7 @@ class _Cursor:
             kind, n = self.number("I"), self.number("Q")
             if kind in FORMATS:
                 size = struct.calcsize("<" + FORMATS[kind])
-                return list(
-                    struct.unpack(f"<{n}{FORMATS[kind]}", self.bytes(n * size))
-                )
+                return list(struct.unpack(f"<{n}{FORMATS[kind]}", self.bytes(n * size)))
             return [self.value(kind) for _ in range(n)]
         if kind not in FORMATS:
             raise ValueError(f"it has a field of unknown kind {kind}")

@@ -56,7 +56,7 @@ class FourBits:
         codes = self.codes[indices]
         whole = np.concatenate((codes & LOW, codes >> SHIFT), axis=1)
         blocks = whole.reshape(len(codes), -1, BLOCK)
-        rows = blocks * self.scales[indices][..., None]
+        rows: Singles = blocks * self.scales[indices][..., None]
         rows += self.offsets[indices][..., None]
         return rows.reshape(len(codes), -1)
 

@@ -21,6 +21,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from queue import SimpleQueue
 from typing import Any
 
@@ -118,11 +119,11 @@ def thread_count() -> int:
 def in_parallel(part: Callable[[int, int], None], bounds: list[int]) -> None:
     """Call ``part(first, last)`` for each two neighbours in ``bounds``, at once."""
     answers: SimpleQueue[BaseException | None] = SimpleQueue()
-    others = list(zip(bounds[1:-1], bounds[2:], strict=True))
-    for worker, (first, last) in zip(_workers(len(others)), others, strict=True):
-        worker.put((part, first, last, answers))
+    (first, last), *others = pairwise(bounds)
+    for worker, share in zip(_workers(len(others)), others, strict=True):
+        worker.put((part, *share, answers))
     try:
-        part(bounds[0], bounds[1])
+        part(first, last)
     finally:
         errors = [answers.get() for _ in others]
     for error in errors:

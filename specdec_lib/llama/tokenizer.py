@@ -21,9 +21,10 @@ from .gguf_file import GGUFFile
 # How a text is cut into words before byte pairs are joined, by the name in the file.
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 PATTERNS = {
-    "llama-bpe": rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{_REST}",
-    "qwen2": rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_REST}",
+    "llama-bpe": "|".join((_CONTRACTIONS, _LETTERS, r"\p{N}{1,3}", _REST)),
+    "qwen2": "|".join((_CONTRACTIONS, _LETTERS, r"\p{N}", _REST)),
 }
 SAME_AS = {"llama3": "llama-bpe", "llama-v3": "llama-bpe"}
 DIGIT_BY_DIGIT = {"smollm", "starcoder", "refact", "command-r"}
@@ -80,8 +81,8 @@ class LlamaTokenizer:
         self._kinds = np.array(kinds)
         self.bos_id = bos_id
         self.eos_id = eos_id
-        ends = {*stop_ids, eos_id} - {None}
-        self.stop_ids: tuple[int, ...] = tuple(sorted(ends))  # type: ignore[type-var]
+        ends = {*stop_ids, *([] if eos_id is None else [eos_id])}
+        self.stop_ids = tuple(sorted(ends))
         self.add_bos = add_bos
         self.chat_template = chat_template
         letters = byte_letters()

@@ -15,7 +15,7 @@ from specdec_lib.llama import fetch
 CONTENT = b"GGUF" + bytes(range(256)) * 9000
 
 
-@pytest.fixture()
+@pytest.fixture
 def home(tmp_path, monkeypatch):
     """A cache of its own, and a model that is two megabytes of nothing."""
     monkeypatch.setenv("SPECDEC_MODELS", str(tmp_path / "models"))

@@ -53,7 +53,12 @@ def test_greedy_text(dtype):
     for draft in (sd.PromptLookup(), sd.SuffixDraft(), sd.ModelDraft(other)):
         for k in (1, 3, 8):
             guessed = sd.generate(
-                model, prompt, draft=draft, k=k, max_new_tokens=25, sampler=sd.Sampler(0)
+                model,
+                prompt,
+                draft=draft,
+                k=k,
+                max_new_tokens=25,
+                sampler=sd.Sampler(0),
             )
             assert guessed.tokens == expected
 

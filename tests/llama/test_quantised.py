@@ -72,7 +72,9 @@ def test_a_few_rows_at_a_time(monkeypatch):
         assert (out == whole).all()
 
 
-@pytest.mark.parametrize("name", ("Q4_0", "Q4_1", "Q8_0", "F16", "BF16", "Q5_0", "Q6_K"))
+@pytest.mark.parametrize(
+    "name", ["Q4_0", "Q4_1", "Q8_0", "F16", "BF16", "Q5_0", "Q6_K"]
+)
 def test_a_model_of_few_bits(tmp_path, name):
     """Read from a file, as the package would decode its tensors."""
     gguf = pytest.importorskip("gguf", reason="gguf is not installed")

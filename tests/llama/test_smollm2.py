@@ -20,7 +20,7 @@ PROMPTS = [
     "Explain in two sentences why the sky is blue.",
     "Give me three pieces of advice on learning to swim.",
     "Summarise: The meeting is moved from Monday to Wednesday at ten, room 204.",
-    'Reformat as JSON: name Ada Lovelace, born 1815, field mathematics.',
+    "Reformat as JSON: name Ada Lovelace, born 1815, field mathematics.",
     "Translate into French: The cat sleeps on the chair.",
     "A poem of four lines about rain.",
     "List the numbers from 1 to 20, one to a line.",
@@ -66,7 +66,8 @@ def test_what_it_is(ours):
     assert tokenizer.pieces(tokenizer.stop_ids) == ["<|im_end|>"]
     assert tokenizer.chat_text("Hi") == (
         "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by "
-        "Hugging Face<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+        "Hugging Face<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+        "<|im_start|>assistant\n"
     )
 
 

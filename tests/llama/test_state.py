@@ -179,7 +179,8 @@ def test_states_share_nothing():
     a, b = MODEL.start(), MODEL.start()
     a.extend([1, 2, 3])
     b.extend([4])
-    np.testing.assert_allclose(a.extend([5])[0], from_scratch([1, 2, 3, 5])[-1], **CLOSE)
+    expected = from_scratch([1, 2, 3, 5])[-1]
+    np.testing.assert_allclose(a.extend([5])[0], expected, **CLOSE)
     np.testing.assert_allclose(b.extend([5])[0], from_scratch([4, 5])[-1], **CLOSE)
 
 

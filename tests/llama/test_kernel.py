@@ -1,0 +1,110 @@
+"""The compiled kernel: the file's own bits, multiplied as the floats would be."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba", reason="numba is not installed")
+
+import specdec_lib as sd
+from specdec_lib import llama
+from specdec_lib.llama import kernel
+from specdec_lib.llama.linear import linear, rows_of
+from specdec_lib.llama.quantised import decode
+
+SIZES = {"Q4_0": 18, "Q4_1": 20, "Q8_0": 34}
+G = np.random.default_rng(0)
+
+
+def raw(kind, rows, blocks):
+    """Random rows as a file holds them, and the same as floats."""
+    data = G.integers(0, 256, (rows, blocks, SIZES[kind]), dtype=np.uint8)
+    halves = 2 if kind == "Q4_1" else 1
+    scales = (G.normal(size=(rows, blocks, halves)) * 0.05).astype(np.float16)
+    data[:, :, : 2 * halves] = scales.view(np.uint8)
+    data = data.reshape(rows, -1)
+    return data, decode(data, kind)
+
+
+@pytest.mark.parametrize("kind", SIZES)
+@pytest.mark.parametrize("rows, blocks", [(1, 1), (2, 18), (301, 3), (640, 18), (97, 48)])
+def test_products(kind, rows, blocks):
+    data, floats = raw(kind, rows, blocks)
+    weight = kernel.pack(kind, data)
+    assert weight.shape == floats.shape
+    exact = floats.astype(np.float64)
+    for T in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 14, 40):
+        x = G.normal(size=(T, 32 * blocks)).astype(np.float32)
+        out = linear(x, weight)
+        assert out.shape == (T, rows)
+        error = np.abs(out - x @ exact.T)
+        scale = np.abs(x).astype(np.float64) @ np.abs(exact).T
+        assert (error <= 2e-6 * scale).all()
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_only_its_own_rows_are_written(kind):
+    data, floats = raw(kind, 11, 2)
+    weight = kernel.pack(kind, data)
+    x = G.normal(size=(3, 64)).astype(np.float32)
+    for first in range(11):
+        for last in range(first, 12):
+            out = np.full((3, 11), np.nan, np.float32)
+            weight.multiply(x, first, min(last, 11), out)
+            written = np.isfinite(out).all(axis=0)
+            assert np.flatnonzero(written).tolist() == list(range(first, min(last, 11)))
+            assert np.isnan(out[:, ~written]).all()
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_rows_are_the_floats_of_the_file(kind):
+    data, floats = raw(kind, 9, 3)
+    weight = kernel.pack(kind, data)
+    for chosen in ([0], [3, 3, 8], range(9)):
+        rows = rows_of(weight, np.array(chosen), np.float32)
+        assert (rows == floats[list(chosen)]).all()
+    joined = kernel.join([weight, kernel.pack(kind, data[:4])])
+    assert (joined.rows_of(np.arange(13)) == np.concatenate([floats, floats[:4]])).all()
+
+
+def test_what_it_does_not_take():
+    four = kernel.pack("Q4_1", raw("Q4_1", 2, 1)[0])
+    eight = kernel.pack("Q8_0", raw("Q8_0", 2, 1)[0])
+    assert kernel.pack("F16", np.zeros((2, 64), np.uint8)) is None
+    assert kernel.join([four, eight]) is None
+    assert kernel.join([four, None]) is None
+    assert kernel.join([None]) is None
+
+
+def test_only_float32(tmp_path):
+    with pytest.raises(ValueError, match="dtype must be float32 where compiled"):
+        llama.load(tmp_path / "x.gguf", compiled=True, dtype=np.float64)
+
+
+@pytest.mark.slow
+def test_the_real_model(smollm2_path):
+    """The same logits but for rounding, the same text, trees and rewinds too."""
+    plain, tokenizer = llama.load("smollm2")
+    fast, _ = llama.load("smollm2", compiled=True)
+    assert isinstance(fast.weights.layers[0].qkv, kernel.FourBits)
+    assert isinstance(fast.weights.embedding, kernel.EightBits)
+    prompt = tokenizer.chat("Explain in two sentences why the sky is blue.")
+    a, b = plain.start(), fast.start()
+    assert np.abs(a.extend(prompt) - b.extend(prompt)).max() < 1e-3
+    tree = [5, 6, 7, 8], [-1, -1, 0, 2]
+    assert np.abs(a.extend_tree(*tree) - b.extend_tree(*tree)).max() < 1e-3
+    a.keep([0, 2])
+    b.keep([0, 2])
+    assert np.abs(a.extend([9]) - b.extend([9])).max() < 1e-3
+    texts = [
+        sd.generate(
+            model,
+            prompt,
+            draft=draft,
+            max_new_tokens=64,
+            sampler=sd.Sampler(0),
+            stop_ids=tokenizer.stop_ids,
+        ).tokens
+        for model in (plain, fast)
+        for draft in (None, sd.PromptLookup())
+    ]
+    assert texts == [texts[0]] * 4
