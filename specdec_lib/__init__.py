@@ -25,7 +25,13 @@ ipywidgets and anywidget, and cli, the command line.
 
 from . import theory, verification
 from .decoding import Generation, generate, stream
-from .draft_length import Calibration, RecentAcceptance, TrueChance, UpAndDown
+from .draft_length import (
+    Calibration,
+    PayingLength,
+    RecentAcceptance,
+    TrueChance,
+    UpAndDown,
+)
 from .drafts import (
     CacheModel,
     FirstOf,
@@ -66,6 +72,7 @@ __all__ = [
     "ModelDraft",
     "NGramModel",
     "Pair",
+    "PayingLength",
     "PromptLookup",
     "Proposal",
     "RecentAcceptance",

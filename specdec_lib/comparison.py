@@ -18,7 +18,7 @@ from . import theory
 from .decoding import Generation, stream
 from .drafts import Draft
 from .metrics import Metrics, Round
-from .models import LanguageModel
+from .models import LanguageModel, check_count
 from .sampling import DEFAULT_SAMPLER, Sampler
 
 
@@ -161,3 +161,53 @@ def _timed(rounds: Iterator[Round]) -> _Run:
         round_seconds=median(usual or spent.tolist()),
         draft_seconds=metrics.draft_seconds / max(metrics.drafted, 1),
     )
+
+
+def measure_cost_curve(
+    model: LanguageModel,
+    ns: Sequence[int] = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16),
+    *,
+    context: int = 128,
+    repeats: int = 7,
+) -> theory.CostCurve:
+    """T(n) / T(1) of a model on this machine: what a call for n tokens costs.
+
+    ns
+        tokens per call, increasing integers from 1.
+    context
+        how many tokens the model has read before each call, >= 0.
+    repeats
+        calls of each size, >= 1, in turn, so that what disturbs the machine disturbs
+        all sizes alike; the curve is made of their medians, after a turn that is not
+        counted.
+
+    Taking back what a call has read belongs to it. Raises ValueError where context and
+    the largest n do not fit the model's context window. It takes ``repeats`` + 1 times
+    about 15 calls for one token.
+
+    >>> from specdec_lib import FunctionModel
+    >>> curve = measure_cost_curve(FunctionModel(lambda seq: [0.0, 0.0], 2), (1, 4))
+    >>> curve.ns, curve(1)
+    ((1, 4), 1.0)
+    """
+    check_count("context", context)
+    check_count("repeats", repeats, least=1)
+    ns = theory.cost_curve(ns, [1.0] * len(ns)).ns  # in order, or refused
+    window = model.context_window
+    if window is not None and context + ns[-1] > window:
+        raise ValueError(
+            f"context and the largest n must fit the context window of {window}, "
+            f"got {context} and {ns[-1]}"
+        )
+    tokens = [i % model.vocab_size for i in range(context + ns[-1])]
+    state = model.start()
+    if context:
+        state.extend(tokens[:context])
+    times: dict[int, list[float]] = {n: [] for n in ns}
+    for _ in range(repeats + 1):
+        for n in ns:
+            started = perf_counter()
+            state.extend(tokens[context : context + n])
+            state.rewind(context)
+            times[n].append(perf_counter() - started)
+    return theory.cost_curve(ns, [median(each[1:]) for each in times.values()])

@@ -110,6 +110,9 @@ POLICIES = {
     "recent, low": sd.RecentAcceptance(0.3, max_k=2, decay=0.2, prior=0.1),
     "up and down": sd.UpAndDown(1, most=3),
     "down": sd.UpAndDown(3, most=3),
+    "paying": sd.PayingLength(
+        lambda n: 0.8 + 0.2 * n, max_k=3, prior=0.4, weight=0.5, decay=0.5, credit=0.5
+    ),
 }
 
 

@@ -167,3 +167,72 @@ def test_trees_are_refused():
     model = sd.FunctionModel(lambda seq: [0.0, 0.0], 2)
     with pytest.raises(ValueError, match="must be a chain .* verify_tree takes trees"):
         compare(model, [0], draft=sd.TreeDraft(model), max_new_tokens=8, repeats=1)
+
+
+# What a call for n tokens costs
+
+
+class Noted(SlowModel):
+    """Notes how many tokens each call was for, and how many lay before it."""
+
+    def __init__(self, clock, slow_turn=None):
+        super().__init__(clock)
+        self.sizes, self.slow_turn = [], slow_turn
+
+    def start(self):
+        return NotedState(self)
+
+
+class NotedState(SlowState):
+    def extend(self, tokens):
+        self.model.sizes.append((self.length, len(tokens)))
+        if self.model.slow_turn is not None and len(self.model.sizes) in range(
+            *self.model.slow_turn
+        ):
+            self.model.clock.now += 100.0
+        return super().extend(tokens)
+
+    def rewind(self, length):
+        self.model.clock.now += 0.5  # belongs to the call
+        super().rewind(length)
+
+
+def test_the_curve_is_that_of_the_calls(clock):
+    model = Noted(clock)
+    curve = comparison.measure_cost_curve(model, (1, 2, 5), context=7, repeats=3)
+    assert curve.ns == (1, 2, 5)
+    assert curve.ratios == pytest.approx((1.0, 1.6 / 1.5, 1.9 / 1.5))
+    assert model.sizes == [(0, 7)] + [(7, 1), (7, 2), (7, 5)] * 4
+
+
+@pytest.mark.parametrize("slow_turn", [(2, 5), (5, 8), (11, 14)])
+def test_one_slow_turn_changes_nothing(clock, slow_turn):
+    """The first, which is not counted, or one of three."""
+    model = Noted(clock, slow_turn)
+    curve = comparison.measure_cost_curve(model, (1, 2, 5), context=7, repeats=3)
+    assert curve.ratios == pytest.approx((1.0, 1.6 / 1.5, 1.9 / 1.5))
+
+
+def test_no_context_and_a_window_that_just_fits(clock):
+    model = Noted(clock)
+    model.context_window = 5
+    curve = comparison.measure_cost_curve(model, (1, 5), context=0, repeats=1)
+    assert model.sizes == [(0, 1), (0, 5)] * 2
+    assert curve(3) == pytest.approx((1 + 1.9 / 1.5) / 2)
+    with pytest.raises(ValueError, match="must fit the context window of 5, got 1"):
+        comparison.measure_cost_curve(model, (1, 5), context=1)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"ns": (2, 4)}, "ns must increase and start with 1"),
+        ({"ns": (1, 4, 3)}, "ns must increase and start with 1"),
+        ({"ns": ()}, "ns must increase and start with 1"),
+        ({"context": -1}, "context must be 0 or more"),
+        ({"repeats": 0}, "repeats must be 1 or more"),
+    ],
+)
+def test_a_curve_that_cannot_be_measured(clock, options, message):
+    with pytest.raises(ValueError, match=message):
+        comparison.measure_cost_curve(SlowModel(clock), **options)

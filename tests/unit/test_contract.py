@@ -31,6 +31,7 @@ NAMES = [
     "theory.speedup",
     "theory.best_k",
     "Calibration",
+    "PayingLength",
     "RecentAcceptance",
     "TrueChance",
     "UpAndDown",

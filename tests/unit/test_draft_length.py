@@ -755,6 +755,7 @@ POLICIES = [
     sd.UpAndDown(2),
     sd.RecentAcceptance(0.1),
     sd.RecentAcceptance(0.4, theory.cost_curve([1, 20], [1.0, 2.0]), decay=0.6),
+    sd.PayingLength(theory.cost_curve([1, 20], [1.0, 2.0]), 0.02),
 ]
 
 
