@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .decoding import stream
-from .drafts import ModelDraft
+from .drafts import ModelDraft, SuffixDraft, SuffixHistory
 from .drafts.model import Chance, largest_probability
 from .metrics import Round
 from .models import LanguageModel, check_count
@@ -33,6 +33,7 @@ __all__ = [
     "TrueChance",
     "UpAndDown",
     "break_even",
+    "copies_that_pay",
     "judged_guesses",
     "largest_probability",
 ]
@@ -267,6 +268,10 @@ class TrueChance:
         return logits
 
 
+# Below this chance guesses of a draft that copies are not worth their place in a call,
+# however cheap: measured on the model's answers, .05 gained nothing over .1.
+LEAST_THRESHOLD = 0.05
+
 # Lengths chosen by what earlier rounds brought
 
 
@@ -458,7 +463,7 @@ class PayingLength:
         decay: float = 0.9,
         prior: float = 0.7,
         weight: float = 2.0,
-        allowance: float = 0.02,
+        allowance: float = 0.01,
         credit: float = 1.0,
         most: float = 4.0,
         patience: int = 32,
@@ -483,7 +488,9 @@ class PayingLength:
         if not all(0 < call < np.inf for call in calls):
             raise ValueError(f"verify_cost must be finite and > 0, got {calls}")
         # What k guesses take beyond a plain call.
-        self._extra = [call - calls[0] + k * draft_cost for k, call in enumerate(calls)]
+        self._extra = [
+            call / calls[0] - 1 + k * draft_cost for k, call in enumerate(calls)
+        ]
         self._decay, self._allowance, self._most = decay, allowance, most
         self._patience = patience
         self.balance = float(credit)  # plain calls that may be lost
@@ -549,3 +556,34 @@ def _run_lengths(rate: float, most: int) -> list[float]:
     for k in range(1, most + 1):
         sums.append(sums[-1] + rate**k)
     return sums
+
+
+def copies_that_pay(
+    verify_cost: Callable[[int], float],
+    *,
+    history: SuffixHistory | None = None,
+    max_k: int = 15,
+) -> tuple[SuffixDraft, PayingLength]:
+    """A draft that copies, and its length, for a target with these costs.
+
+    The draft guesses on as long as all its guesses hold with a chance of at least
+    T(2) / T(1) - 1: what a first guess has to bring to pay for itself where nothing
+    else is gained, see :func:`break_even`. Later guesses cost less in most curves, but
+    their chances are the less well known. The length guards against a text on which
+    these chances are wrong.
+
+    verify_cost, max_k
+        as for :class:`PayingLength`; a curve measured up to 16 tokens by
+        :func:`specdec_lib.comparison.measure_cost_curve` serves for max_k = 15.
+    history
+        other texts to copy from, or None.
+
+    >>> from specdec_lib.theory import cost_curve
+    >>> draft, k = copies_that_pay(cost_curve([1, 2, 16], [1.0, 1.2, 2.0]))
+    >>> round(draft.threshold, 12), k.next_k()
+    (0.2, 6)
+    """
+    k = PayingLength(verify_cost, max_k=max_k)  # which also checks the costs
+    threshold = verify_cost(2) / verify_cost(1) - 1
+    threshold = min(max(threshold, LEAST_THRESHOLD), 1.0)
+    return SuffixDraft(history, threshold=threshold), k
