@@ -26,7 +26,9 @@ def raw(kind, rows, blocks):
 
 
 @pytest.mark.parametrize("kind", SIZES)
-@pytest.mark.parametrize("rows, blocks", [(1, 1), (2, 18), (301, 3), (640, 18), (97, 48)])
+@pytest.mark.parametrize(
+    "rows, blocks", [(1, 1), (2, 18), (301, 3), (640, 18), (97, 48)]
+)
 def test_products(kind, rows, blocks):
     data, floats = raw(kind, rows, blocks)
     weight = kernel.pack(kind, data)
