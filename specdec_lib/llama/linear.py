@@ -74,7 +74,7 @@ def rows_of(weight: Any, indices: Any, dtype: Any) -> Floats:
 def _multiply(x: Floats, weight: Floats, out: Floats) -> None:
     """(T, K), (n, K), (T, n): fill ``out`` with ``x @ weight.T`` on one thread."""
     T, small = len(x), small_products()
-    if T <= (1 if small else FEW_DOTS):
+    if T == 1 or (T <= FEW_DOTS and not small):
         _dots(x, weight, out)
     elif small and T <= FEW:
         _multiply_in_blocks(x, weight, out)

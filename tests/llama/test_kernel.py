@@ -45,7 +45,7 @@ def test_products(kind, rows, blocks):
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_only_its_own_rows_are_written(kind):
-    data, floats = raw(kind, 11, 2)
+    data, _ = raw(kind, 11, 2)
     weight = kernel.pack(kind, data)
     x = G.normal(size=(3, 64)).astype(np.float32)
     for first in range(11):
