@@ -19,8 +19,9 @@ The library behind the book of that name. Its core needs NumPy alone:
     records       results on disk, and how far they can be trusted
     experiments   sweeps over k, temperature, drafts, prompts and seeds
 
-Beside it, imported only when asked for: plots and widgets, which need matplotlib,
-ipywidgets and anywidget, and cli, the command line.
+Beside it, imported only when asked for: llama, a real language model in NumPy, which
+needs the extra ``llm``; plots and widgets, which need matplotlib, ipywidgets and
+anywidget; and cli, the command line.
 """
 
 from . import theory, verification
