@@ -5,6 +5,7 @@ The library behind the book of that name. Its core needs NumPy alone:
     randomness    the only two random acts, and their exact enumeration
     sampling      logits to probabilities
     files         files that are written whole or not at all
+    prompts       requests for a real model, grounded and open
     text          tokenizer and corpora
     models        what a language model is
     ngram         n-gram language models (their tables: ngram_tables)

@@ -53,6 +53,7 @@ ORDER = [
     "randomness",
     "sampling",
     "files",
+    "prompts",
     "text",
     "models",
     "ngram_tables",
