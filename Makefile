@@ -7,7 +7,8 @@ PY = .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book html lab test check bench notebooks screenshots vendor lock clean distclean
+.PHONY: help setup book html lab test check bench notebooks screenshots vendor lock peers \
+	model clean distclean
 
 help:
 	@echo "Speculative Decoding, Built from Scratch"
@@ -21,6 +22,8 @@ help:
 	@echo "  make check       the quick part of the tests: lint, types, unit tests"
 	@echo "  make notebooks   run the chapters and store their outputs (NB=notebooks/04*.ipynb)"
 	@echo "  make screenshots pictures of pages, wide, narrow, dark (PAGES='notebooks/04')"
+	@echo "  make model       fetch the real model of Part V (98 MB)"
+	@echo "  make peers       install torch and transformers, to check and measure beside"
 	@echo "  make lock        resolve requirements.in into requirements.txt"
 	@echo "  make clean       remove what was built; the environment stays"
 	@echo "  make distclean   remove the environment too"
@@ -55,6 +58,12 @@ screenshots: setup
 
 vendor: setup
 	@$(PY) tools/vendor.py
+
+model: setup
+	@$(PY) -m specdec_lib models get smollm2
+
+peers: setup
+	@$(PY) -m pip install --quiet --requirement requirements-peers.txt
 
 lock: setup
 	@sh tools/lock.sh

