@@ -195,8 +195,12 @@ def describe(note: TokenNote) -> list[str]:
     """
     token = _quoted(note.text)
     if note.kind == BONUS:
-        after = f"after {note.drafted} of {note.drafted} guesses were accepted"
-        return [f"{token}: bonus token, {after}", f"target p = {number(note.p)}"]
+        n = note.drafted
+        why = {
+            0: "in a round without a guess",
+            1: "after the only guess was accepted",
+        }.get(n, f"after {n} of {n} guesses were accepted")
+        return [f"{token}: bonus token, {why}", f"target p = {number(note.p)}"]
     place = f"place {note.place} of {note.drafted}"
     own = [f"target p = {number(note.p)}", f"draft q = {number(note.q)}"]
     chance = f"chance of acceptance, min(1, p/q) = {number(note.chance)}"

@@ -47,6 +47,20 @@ def test_a_bonus_has_no_guess():
     assert {last.q, last.guess, last.chance, last.overlap} == {None}
 
 
+def test_what_a_bonus_came_after_is_said_in_words():
+    """A draft that copies often has no guess at all: not "0 of 0 were accepted"."""
+    heads = []
+    for guesses in ((), (1,), (1, 0)):
+        every = sd.Round(guesses, len(guesses), (*guesses, 2))
+        judged = (P[: len(guesses) + 1], sd.Proposal(guesses))
+        heads.append(describe(token_notes([every], [judged], pieces)[-1])[0])
+    assert heads == [
+        "“C”: bonus token, in a round without a guess",
+        "“C”: bonus token, after the only guess was accepted",
+        "“C”: bonus token, after 2 of 2 guesses were accepted",
+    ]
+
+
 def test_a_point_mass_is_certain_of_its_guess():
     each = token_notes([KEPT_ONE], [(P, sd.Proposal((1, 0)))], pieces)
     assert (each[0].q, each[0].chance) == (1.0, 0.3)
