@@ -92,9 +92,8 @@ def _multiply_in_blocks(x: Floats, weight: Floats, out: Floats) -> None:
     rows = block_rows(len(x) - 1, x.shape[1], x.itemsize)
     for first in range(0, len(weight), rows):
         block = weight[first : first + rows]
-        part = out[:, first : first + rows]
-        _dots(x[:1], block, part[:1])
-        np.matmul(x[1:], block.T, out=part[1:])
+        np.vecdot(block, x[0], out=out[0, first : first + rows])
+        np.matmul(x[1:], block.T, out=out[1:, first : first + rows])
 
 
 def block_rows(T: int, K: int, itemsize: int) -> int:
