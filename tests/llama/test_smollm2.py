@@ -1,6 +1,7 @@
 """The real model: SmolLM2-135M-Instruct beside transformers on the same file."""
 
-import time
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -144,26 +145,19 @@ def test_one_by_one_equals_at_once_in_float64(smollm2_path):
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux counts it")
 def test_loading_is_quick_and_lean(smollm2_path):
-    """At most 5 s and 1.5 times the weights as float32, in a process of its own."""
-    import subprocess
-    import sys
+    """At most 5 s and 1.5 times the weights as float32, in a process of its own.
 
+    Seconds of the processor: those on the clock depend on what else is running.
+    """
     code = (
-        "import time, re; start = time.perf_counter(); "
+        "import time, re; "
         "from specdec_lib import llama; llama.load('smollm2'); "
-        "seconds = time.perf_counter() - start; "
+        "seconds = time.process_time(); "
         "status = open('/proc/self/status').read(); "
         "print(seconds, re.search(r'VmHWM:\\s+(\\d+)', status)[1])"
     )
-    runs = []
-    for _ in range(3):
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        )
-        runs.append([float(each) for each in done.stdout.split()])
-        if runs[-1][0] < 5:
-            break
-        time.sleep(1)
-    seconds, kilobytes = min(runs)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    seconds, kilobytes = map(float, done.stdout.split())
     assert kilobytes * 1024 < 1.5 * 134_515_008 * 4
     assert seconds < 5
