@@ -144,20 +144,19 @@ def test_one_by_one_equals_at_once_in_float64(smollm2_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux counts it")
-def test_loading_is_quick_and_lean(smollm2_path):
-    """At most 5 s and 1.5 times the weights as float32, in a process of its own.
+def test_loading_is_lean(smollm2_path):
+    """At most 1.5 times the weights as float32, in a process of its own.
 
-    Seconds of the processor: those on the clock depend on what else is running.
+    How long it takes is for the benchmark to say.
     """
+    resource = pytest.importorskip("resource", reason="only Unix tells peak memory")
     code = (
-        "import time, re; "
-        "from specdec_lib import llama; llama.load('smollm2'); "
-        "seconds = time.process_time(); "
-        "status = open('/proc/self/status').read(); "
-        "print(seconds, re.search(r'VmHWM:\\s+(\\d+)', status)[1])"
+        "import resource, sys; from specdec_lib import llama; llama.load('smollm2'); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    seconds, kilobytes = map(float, done.stdout.split())
-    assert kilobytes * 1024 < 1.5 * 134_515_008 * 4
-    assert seconds < 5
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
+    assert resource
+    assert int(done.stdout) * unit < 1.5 * 134_515_008 * 4
