@@ -226,7 +226,7 @@ def run(
     for name, model in models.items():
         of = times[name]
         floor = weight_bytes(model) / bandwidth
-        curves[name] = measure_cost_curve(model, NS, context=CONTEXT)
+        curve = curves[name] = measure_cost_curve(model, context=CONTEXT)
         best = {"NumPy": ("at most 1.6", "1.5"), "compiled": ("", "1.3")}[name]
         rows += [
             row(f"{name}: weights / memory, the floor", floor * 1e3, "ms a token"),
@@ -242,10 +242,12 @@ def run(
             )
             for n in NS[1:]
         ]
-    chosen = [
-        list(load_prompts(kind))[: prompts or (2 if quick else None)]
-        for kind in ("grounded", "open")
-    ]
+        rows += [
+            row(f"{name}: T({n}) / T(1), as the policy takes it", curve(n), "×")
+            for n in (2, 5)
+        ]
+    number = prompts or (2 if quick else len(load_prompts()))
+    chosen = [spread(load_prompts(kind), number) for kind in ("grounded", "open")]
     limit = 48 if quick else TOKENS
     with peer() as ask:
         answers = {
@@ -256,10 +258,15 @@ def run(
         rows += speed_rows(name, answers, ask is not None)
     if ask is None:
         rows.append(row("transformers: not installed", float("nan"), ""))
-    if not quick:
+    if not (quick or prompts):
         for name in models:
             rows += warm_rows(name, models[name], curves[name], tokenizer, chosen)
     return rows
+
+
+def spread(prompts: Sequence[Any], number: int) -> list[Any]:
+    """At most ``number`` of them, from all over the list."""
+    return list(prompts[:: max(1, len(prompts) // number)])[:number]
 
 
 def in_turn(
