@@ -143,6 +143,28 @@ def test_these_lengths_do_change(policy):
     assert len(seen) > 1
 
 
+@pytest.mark.parametrize("temperature", (0.0, 0.7, 1.0))
+@pytest.mark.parametrize(
+    "draft", (sd.PromptLookup(2, 1), sd.SuffixDraft(threshold=0.1))
+)
+def test_a_length_that_pays_with_drafts_that_copy(draft, temperature):
+    prompt = (0, 1, 2, 0, 1)
+    k, sampler = POLICIES["paying"], sd.Sampler(temperature)
+    seen = {
+        len(each.drafted)
+        for seed in range(20)
+        for each in sd.stream(
+            TARGET, prompt, draft=draft, k=k, max_new_tokens=20, seed=seed
+        )
+    }
+    assert {0, 1, 2} <= seen
+    for tokens, target in ((5, TARGET), (4, GAPPED)):
+        error = inexactness(
+            target, draft, k=k, tokens=tokens, sampler=sampler, prompt=prompt
+        )
+        assert error < EXACT
+
+
 def test_both_at_once_and_impossible_tokens():
     draft = sd.ModelDraft(NEAR, least=0.5, chance=TABLE)
     for policy in POLICIES.values():
