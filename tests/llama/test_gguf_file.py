@@ -1,6 +1,7 @@
 """GGUF files: whole ones beside the gguf package, broken ones by their message."""
 
 import contextlib
+import importlib.util
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ from specdec_lib.llama.gguf_file import GGUFFile
 from specdec_lib.llama.reading import read_config, read_weights
 
 TOY = toy(2, tied=False)
+needs_tokenizers = pytest.mark.skipif(
+    importlib.util.find_spec("tokenizers") is None, reason="tokenizers is not installed"
+)
 
 
 @pytest.fixture
@@ -83,6 +87,7 @@ def test_our_own_writer_is_read_by_the_package(path):
         assert (data == TOY.tensors[name]).all()
 
 
+@needs_tokenizers
 def test_load(path):
     write_toy(path, TOY)
     model, tokenizer = llama.load(path)
@@ -97,6 +102,7 @@ def test_load(path):
     assert repr(model) == "<LlamaModel: 2 layers of width 24, 37 ids>"
 
 
+@needs_tokenizers
 def test_no_file(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file .*none.gguf"):
         llama.load(tmp_path / "none.gguf")
@@ -208,6 +214,7 @@ def test_positions_slowed_by_one_factor(path):
     assert read_config(GGUFFile(path)).rope_factors == (2.0, 2.0, 2.0)
 
 
+@needs_tokenizers
 def test_a_tokenizer_of_another_size(path):
     write_toy(path, TOY, **{"tokenizer.ggml.tokens": ["a"] * 3})
     with pytest.raises(ValueError, match="kinds must be 3 numbers"):
