@@ -171,6 +171,38 @@ def test_a_perfect_draft_gets_all_the_guesses_there_may_be():
     assert came[-1] / spent[-1] > 6
 
 
+def test_gains_of_the_past_are_lost_only_up_to_a_bound():
+    """Perfect for 30 rounds, then useless, and slow to forget: it has ``most``."""
+    policy = PayingLength(CURVE, decay=0.999, most=2.0, allowance=0.0)
+    _, spent, came = play(policy, lambda t: (99, 99 if t < 30 else 0), 90)
+    lost = np.array(spent - came)
+    assert lost[29] < -100
+    assert 2.0 - 0.2 < max(lost[30:] - lost[29]) <= 2.0 + 1e-9
+
+
+def test_the_balance_by_hand():
+    policy = PayingLength(CURVE, credit=1.0, allowance=0.1, most=2.5)
+    policy.next_k()
+    policy.observe(a_round(3, 1))  # 2 tokens for T(4) = 1.4
+    assert policy.balance == pytest.approx(1.0 + 0.1 * 2 + 1 - 0.4)
+    policy.next_k()
+    policy.observe(a_round(4, 0))
+    assert policy.balance == pytest.approx(1.8 + 0.1 - 0.5)
+    policy.next_k()
+    policy.observe(a_round(4, 4))
+    assert policy.balance == 2.5
+
+
+def test_costs_may_have_any_unit():
+    plain = PayingLength(CURVE, 0.1)
+    scaled = PayingLength(lambda n: 30.0 * CURVE(n), 0.1)
+
+    def guesses(t):
+        return 99, (t * t) % 7
+
+    assert play(plain, guesses, 60)[0] == play(scaled, guesses, 60)[0]
+
+
 def test_short_guesses_are_not_held_against_longer_ones():
     """A draft that stops after two right guesses is never asked for fewer."""
     ks, _, _ = play(PayingLength(CURVE), lambda t: (2, 2), 50)
