@@ -97,8 +97,8 @@ class LlamaState:
     def extend_last(self, tokens: Sequence[int], rows: int) -> Floats:
         """Read ``tokens``; return (rows, V), the logits after the last ``rows``.
 
-        A row costs as much as reading a fifth of the model's weights, so that a long
-        prompt is read faster where only its last row is wanted. ValueError unless
+        The head is a large part of a small model's weights, so that a long prompt is
+        read faster where only its last row is wanted. ValueError unless
         0 <= rows <= len(tokens).
         """
         new = self._check(tokens, len(tokens))
