@@ -266,8 +266,14 @@ def test_the_coloured_text_shows_each_round(open_page: Callable[..., Visit]) -> 
     items = visit.page.locator("#edit ol > li")
     kinds = []
     for guesses, kept in rounds("edit", 4, 1, 3):
-        kinds += ["accepted guess"] * kept
-        kinds.append("bonus token" if kept == guesses else "correction")
+        kinds += ["accepted guess, "] * kept
+        if kept < guesses:
+            kinds.append("correction, ")
+        elif guesses > 1:
+            kinds.append(f"bonus token, after {guesses} of {guesses} guesses")
+        else:
+            after = ("in a round without a guess", "after the only guess")[guesses]
+            kinds.append(f"bonus token, {after}")
     assert items.count() == len(kinds) == len(tasks()["edit"][1])
     visit.page.locator("#edit .sd-ct-skip").focus()
     for kind in kinds:

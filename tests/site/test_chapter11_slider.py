@@ -168,7 +168,7 @@ def best(caption: str) -> dict[tuple[float, str], tuple[float, str]]:
 
 
 def test_both_start_where_they_were_told(open_page: Callable[..., Visit]) -> None:
-    """Before anything is touched: 10/9, 11/9 and 12/9 of section 1 of the paper."""
+    """Before anything is touched: 10/9, 11/9 and 12/9 of section 2 of the paper."""
     fresh = open_page(PAGE)
     text = Widget(fresh.page, "Target's p(a)").caption()
     assert text.startswith("p(a) = 0.33, q(a) = 0.67. ")
