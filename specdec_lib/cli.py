@@ -65,10 +65,17 @@ def _parser() -> argparse.ArgumentParser:
     generate.set_defaults(command=_generate)
     generate.add_argument("--prompt", default="", help="text to continue")
     generate.add_argument("--max-tokens", type=_positive, default=60, metavar="N")
-    generate.add_argument("--model", metavar="FILE", help="made by specdec train")
+    generate.add_argument(
+        "--model",
+        metavar="FILE",
+        help="made by specdec train; or a real model: smollm2, or a GGUF file",
+    )
     _add_training(generate)
     generate.add_argument(
-        "--k", type=_positive, default=4, metavar="K", help="guesses a round (4)"
+        "--k",
+        type=_positive,
+        metavar="K",
+        help="guesses a round (4; with a real model as many as pay)",
     )
     generate.add_argument(
         "--temperature", type=float, default=1.0, metavar="T", help="0 is greedy (1.0)"
@@ -80,7 +87,16 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("--top-p", type=float, metavar="P")
     generate.add_argument("--seed", type=_count, default=0, metavar="S")
     generate.add_argument(
-        "--repeats", type=_positive, default=5, metavar="N", help="timed runs each (5)"
+        "--repeats", type=_positive, metavar="N", help="timed runs each (5)"
+    )
+    generate.add_argument(
+        "--compiled", action="store_true", help="a real model by the compiled kernel"
+    )
+    generate.add_argument(
+        "--no-chat",
+        dest="chat",
+        action="store_false",
+        help="a real model goes on with the prompt as it is, without chat template",
     )
     generate.add_argument("--json", action="store_true", help="for machines")
 
@@ -221,6 +237,12 @@ def _generate(options: argparse.Namespace) -> None:
             "prompt must be valid text in the terminal's encoding"
         ) from None
     sampler = Sampler(options.temperature, options.top_k, options.top_p)
+    if _is_real(options.model):
+        _generate_real(options, sampler)
+        return
+    if options.compiled or not options.chat:
+        flag = "--compiled" if options.compiled else "--no-chat"
+        raise ValueError(f"{flag} is for a real model: --model smollm2 or a GGUF file")
     draft_temperature = options.draft_temperature
     draft_sampler = Sampler(
         options.temperature if draft_temperature is None else draft_temperature,
@@ -240,15 +262,93 @@ def _generate(options: argparse.Namespace) -> None:
             pair.target,
             prompt,
             draft=ModelDraft(pair.draft, draft_sampler),
-            k=options.k,
+            k=options.k or 4,
             max_new_tokens=options.max_tokens,
             sampler=sampler,
             stop_ids=(pair.tokenizer.eos_id,),
             seed=options.seed,
-            repeats=options.repeats,
+            repeats=options.repeats or 5,
         )
     report = _report(options, pair, result)
     print(json.dumps(report) if options.json else _table(report))
+
+
+def _is_real(model: str | None) -> bool:
+    from .llama import command
+
+    return command.is_real(model)
+
+
+def _generate_real(options: argparse.Namespace, sampler: Sampler) -> None:
+    from .llama import command
+
+    for name in ("draft_temperature", "repeats"):
+        if getattr(options, name) is not None:
+            flag = "--" + name.replace("_", "-")
+            raise ValueError(f"{flag} does not go with a real model: it copies, once")
+    with _Progress() as progress:
+        report = command.generate(
+            options.model,
+            options.prompt,
+            k=options.k,
+            max_new_tokens=options.max_tokens,
+            sampler=sampler,
+            seed=options.seed,
+            compiled=options.compiled,
+            chat=options.chat,
+            show=(lambda text: None) if options.json else _show,
+            progress=progress,
+        )
+    report = {"prompt": options.prompt, "seed": options.seed, **report}
+    print(json.dumps(report) if options.json else _real_table(report))
+
+
+def _show(text: str) -> None:
+    print(text, end="", flush=True)
+
+
+def _real_table(report: dict[str, Any]) -> str:
+    both = report["speculative"], report["plain"]
+
+    def row(name: str, show: Callable[[dict[str, Any]], str]) -> str:
+        return f"{name:<24}" + "".join(f"{show(side):>14}" for side in both)
+
+    costs = report["verify_costs"]
+    return "\n".join(
+        [
+            "\n",
+            f"{'':<24}{'speculative':>14}{'plain':>14}",
+            row("tokens", lambda side: str(side["tokens"])),
+            row("rounds (target calls)", lambda side: str(side["rounds"])),
+            row("guesses", lambda side: str(side["drafted"])),
+            row("acceptance rate", lambda s: _number(s["acceptance_rate"], ".3f")),
+            row(
+                "tokens per target call", lambda s: _number(s["tokens_per_call"], ".2f")
+            ),
+            row("tokens a second", lambda s: f"{1 / s['seconds_per_token']:.1f}"),
+            "",
+            _agreement(report),
+            f"Speed: {_number(report['speedup'], '.2f')} x plain decoding, one run "
+            "each, the reading of the prompt included.\nWithout it, tokens for the "
+            "time by T(n) as just measured: "
+            f"{_number(report['predicted_speedup'], '.2f')} x.\n"
+            f"T(2)/T(1) = {costs['2']:.2f},\nT(5)/T(1) = {costs['5']:.2f}.",
+        ]
+    )
+
+
+def _agreement(report: dict[str, Any]) -> str:
+    if report["temperature"] > 0:
+        return (
+            "Both outputs are samples of the target's distribution; only at "
+            "temperature 0\nare they the same tokens."
+        )
+    if report["same_tokens"]:
+        return "The outputs agree, as they must at temperature 0."
+    return (
+        "The outputs differ: somewhere two tokens were so close that the rounding of "
+        "one call\nor of several decides. No speed is given for another answer."
+    )
 
 
 def _report(
@@ -270,7 +370,7 @@ def _report(
 
     return {
         "prompt": options.prompt,
-        "k": options.k,
+        "k": result.k,
         "temperature": options.temperature,
         "seed": options.seed,
         "speculative": side("speculative", result.speculative_seconds),

@@ -22,7 +22,7 @@ from importlib import resources
 from importlib.machinery import PathFinder
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,6 +204,13 @@ class Tokenizer:
         return f"<Tokenizer: {self.vocab_size} ids>"
 
 
+class HasPieces(Protocol):
+    """Any tokenizer that can tell the bytes of an id."""
+
+    def piece_bytes(self, id: int) -> bytes:
+        """The bytes that ``id`` stands for."""
+
+
 class StreamDecoder:
     """Turns ids into text as they come, and never gives out half a character.
 
@@ -215,7 +222,7 @@ class StreamDecoder:
     The parts joined, with that of `finish`, are ``tokenizer.decode`` of all the ids.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: HasPieces) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
