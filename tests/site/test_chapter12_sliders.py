@@ -84,7 +84,7 @@ def calibrated(least: float, temperature: float) -> list[ex.Record]:
     def draft(model: Any, sampler: sd.Sampler) -> sd.ModelDraft:
         return sd.ModelDraft(model, sampler, least=least, chance=table)
 
-    return records(str(least), draft, 16, temperature, 100)
+    return records(str(least), draft, 16, temperature, 120)
 
 
 @cache
