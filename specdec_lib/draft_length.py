@@ -76,11 +76,15 @@ def break_even(
     """
     if not 0 < rate < np.inf:
         raise ValueError(f"rate must be finite and > 0, got {rate}")
-    if not 0 <= draft_cost < np.inf:
-        raise ValueError(f"draft_cost must be finite and >= 0, got {draft_cost}")
+    _check_amount("draft_cost", draft_cost)
     check_count("n", n)
     more = 0.0 if verify_cost is None else verify_cost(n + 2) - verify_cost(n + 1)
     return float(rate * (draft_cost + more))
+
+
+def _check_amount(name: str, value: float) -> None:
+    if not 0 <= value < np.inf:
+        raise ValueError(f"{name} must be finite and >= 0, got {value}")
 
 
 # Chances that a guess is accepted
@@ -268,10 +272,6 @@ class TrueChance:
         return logits
 
 
-# Below this chance guesses of a draft that copies are not worth their place in a call,
-# however cheap: measured on the model's answers, .05 gained nothing over .1.
-LEAST_THRESHOLD = 0.05
-
 # Lengths chosen by what earlier rounds brought
 
 
@@ -322,6 +322,44 @@ class UpAndDown:
         )
 
 
+@dataclass
+class _Tries:
+    """When to draft one guess though none pays, to see whether that has changed.
+
+    After 1 round without guesses; after 2 more where the guess is rejected, then 4, 8,
+    .., at most ``patience``; after 1 again where one is accepted.
+    """
+
+    patience: int
+    wait: int = 1  # rounds without guesses until a try
+    idle: int = 0  # rounds without guesses so far
+
+    def __post_init__(self) -> None:
+        check_count("patience", self.patience, least=1)
+
+    @property
+    def due(self) -> bool:
+        return self.idle >= self.wait
+
+    def observe(self, *, guessed: bool, failed: bool) -> None:
+        """Told whether the round had guesses, and whether it was a try in vain."""
+        if not guessed:
+            self.idle += 1
+            return
+        self.idle = 0
+        self.wait = min(2 * self.wait, self.patience) if failed else 1
+
+
+def _check_memory(decay: float, prior: float, weight: float) -> None:
+    """How fast earlier rounds fade, and what stands in for those before the first."""
+    if not 0 < decay < 1:
+        raise ValueError(f"decay must be inside 0 .. 1, got {decay}")
+    if not 0 <= prior <= 1:
+        raise ValueError(f"prior must be in [0, 1], got {prior}")
+    if not 0 < weight < np.inf:
+        raise ValueError(f"weight must be finite and > 0, got {weight}")
+
+
 class RecentAcceptance:
     """The k that is best at the acceptance rate of the last rounds.
 
@@ -362,42 +400,32 @@ class RecentAcceptance:
         patience: int = 32,
     ) -> None:
         check_count("max_k", max_k, least=1)
-        check_count("patience", patience, least=1)
-        if not 0 < decay < 1:
-            raise ValueError(f"decay must be inside 0 .. 1, got {decay}")
-        if not 0 <= prior <= 1:
-            raise ValueError(f"prior must be in [0, 1], got {prior}")
-        if not 0 < weight < np.inf:
-            raise ValueError(f"weight must be finite and > 0, got {weight}")
+        self._tries = _Tries(patience)
+        _check_memory(decay, prior, weight)
         self._best = tuple(  # by the rate in hundredths: a round then only looks it up
             best_k(i / 100, draft_cost, verify_cost, max_k=max_k) for i in range(101)
         )
         self._decay = decay
         self._accepted, self._tested = prior * weight, weight
-        self._patience = patience
-        self._wait, self._idle = 1, 0  # rounds without guesses: until a try, so far
 
     @property
     def rate(self) -> float:
         """The acceptance rate as it is thought to be."""
         return self._accepted / self._tested
 
+    def _best_k(self) -> int:
+        return self._best[int(100 * self.rate + 0.5)]
+
     def next_k(self) -> int:
-        k = self._best[int(100 * self.rate + 0.5)]
-        return 1 if k == 0 and self._idle >= self._wait else k
+        k = self._best_k()
+        return 1 if k == 0 and self._tries.due else k
 
     def observe(self, round: Round) -> None:
-        if not round.tested:
-            self._idle += 1
-            return
-        self._idle = 0
-        tried = self._best[int(100 * self.rate + 0.5)] == 0
-        self._accepted = self._decay * self._accepted + round.accepted
-        self._tested = self._decay * self._tested + round.tested
-        if tried and not round.accepted:
-            self._wait = min(2 * self._wait, self._patience)
-        else:
-            self._wait = 1
+        in_vain = self._best_k() == 0 and not round.accepted
+        self._tries.observe(guessed=round.tested > 0, failed=in_vain)
+        if round.tested:
+            self._accepted = self._decay * self._accepted + round.accepted
+            self._tested = self._decay * self._tested + round.tested
 
     def __repr__(self) -> str:
         return f"RecentAcceptance(rate={self.rate:.2f}, next_k={self.next_k()})"
@@ -469,19 +497,11 @@ class PayingLength:
         patience: int = 32,
     ) -> None:
         check_count("max_k", max_k, least=1)
-        check_count("patience", patience, least=1)
-        if not 0 <= draft_cost < np.inf:
-            raise ValueError(f"draft_cost must be finite and >= 0, got {draft_cost}")
-        if not 0 < decay < 1:
-            raise ValueError(f"decay must be inside 0 .. 1, got {decay}")
-        if not 0 <= prior <= 1:
-            raise ValueError(f"prior must be in [0, 1], got {prior}")
-        if not 0 < weight < np.inf:
-            raise ValueError(f"weight must be finite and > 0, got {weight}")
-        if not 0 <= allowance < np.inf:
-            raise ValueError(f"allowance must be finite and >= 0, got {allowance}")
-        if not 0 <= credit < np.inf:
-            raise ValueError(f"credit must be finite and >= 0, got {credit}")
+        self._tries = _Tries(patience)
+        _check_amount("draft_cost", draft_cost)
+        _check_memory(decay, prior, weight)
+        _check_amount("allowance", allowance)
+        _check_amount("credit", credit)
         if not most >= credit:
             raise ValueError(f"most must be at least credit = {credit}, got {most}")
         calls = [float(verify_cost(n)) for n in range(1, max_k + 2)]
@@ -492,7 +512,6 @@ class PayingLength:
             call / calls[0] - 1 + k * draft_cost for k, call in enumerate(calls)
         ]
         self._decay, self._allowance, self._most = decay, allowance, most
-        self._patience = patience
         self.balance = float(credit)  # plain calls that may be lost
         # The last rounds with guesses, and of each k: what they would have brought
         # beyond a token, and taken beyond a plain call, had there been at most k.
@@ -501,14 +520,13 @@ class PayingLength:
         self._costs = [weight * extra for extra in self._extra]
         self._accepted, self._tested = prior * weight, float(weight)
         self._asked, self._trying = 0, False
-        self._wait, self._idle = 1, 0  # rounds without guesses: until a try, so far
 
     def next_k(self) -> int:
         best = max(range(len(self._extra)), key=self._pace)
         self._trying = best == 0
         payable = [k for k, extra in enumerate(self._extra) if extra <= self.balance]
         if self._trying:
-            self._asked = int(self._idle >= self._wait and 1 in payable)
+            self._asked = int(self._tries.due and 1 in payable)
         else:
             self._asked = max([0, *payable], key=self._pace)
         return self._asked
@@ -523,14 +541,10 @@ class PayingLength:
         n, gain = len(round.drafted), len(round.emitted) - 1
         earned = self._allowance * len(round.emitted) + gain - self._extra[n]
         self.balance = min(self._most, self.balance + earned)
+        in_vain = self._trying and not round.accepted
+        self._tries.observe(guessed=n > 0, failed=in_vain)
         if not n:
-            self._idle += 1
             return
-        self._idle = 0
-        if self._trying and not round.accepted:
-            self._wait = min(2 * self._wait, self._patience)
-        else:
-            self._wait = 1
         decay = self._decay
         self._accepted = decay * self._accepted + round.accepted
         self._tested = decay * self._tested + round.tested
@@ -556,6 +570,11 @@ def _run_lengths(rate: float, most: int) -> list[float]:
     for k in range(1, most + 1):
         sums.append(sums[-1] + rate**k)
     return sums
+
+
+# Below this chance guesses of a draft that copies are not worth their place in a call,
+# however cheap: measured on the model's answers, .05 gained nothing over .1.
+LEAST_THRESHOLD = 0.05
 
 
 def copies_that_pay(
