@@ -1,6 +1,8 @@
 """Small faults of text files: conflict marks, trailing blanks, a missing last newline.
 
-    python tools/check_text.py FILE...     without files: all that git tracks
+Without FILE, all files that git tracks are looked at.
+
+    python tools/check_text.py [FILE...]
 """
 
 from __future__ import annotations

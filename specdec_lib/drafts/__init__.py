@@ -1,5 +1,7 @@
 """Drafts: what guesses, and what every guess must tell.
 
+What guesses may be a model, or the text itself:
+
     automaton  the suffix automaton: all runs of a text, and what followed them
     lookup     copying what followed the last few tokens before
     mixtures   the first draft that has a guess; a model mixed with a cache
