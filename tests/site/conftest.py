@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from browser import NoBrowser, launch
 from serve import SITE, make_server
-from site_kit import WIDE, Visit
+from site_kit import NARROW, WIDE, Visit
 
 
 def built_pages() -> list[str]:
@@ -118,6 +118,33 @@ def open_page(browser: Any, address: str) -> Iterator[Callable[..., Visit]]:
     yield open_
     for context in contexts:
         context.close()
+
+
+@pytest.fixture(scope="module")
+def chapter(request: Any, open_page: Callable[..., Visit]) -> Iterator[Visit]:
+    """The page that a module of tests calls `PAGE`, opened once for all of them."""
+    opened = open_page(request.module.PAGE)
+    yield opened
+    opened.check_quiet()
+    opened.page.close()
+
+
+@pytest.fixture
+def fresh(request: Any, open_page: Callable[..., Visit]) -> Iterator[Visit]:
+    """The same page for one test alone, before anything on it was touched."""
+    opened = open_page(request.module.PAGE)
+    yield opened
+    opened.check_quiet()
+    opened.page.close()
+
+
+@pytest.fixture
+def telephone(request: Any, open_page: Callable[..., Visit]) -> Iterator[Visit]:
+    """The same page for one test, on a screen as narrow as a telephone's."""
+    opened = open_page(request.module.PAGE, NARROW)
+    yield opened
+    opened.check_quiet()
+    opened.page.close()
 
 
 @pytest.fixture(scope="module", params=built_pages())
