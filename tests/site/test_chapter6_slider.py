@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-
 import pytest
-from site_kit import NARROW, Visit
+from site_kit import Visit, Widget, three_decimals
 
 pytestmark = pytest.mark.browser
 
 PAGE = "notebooks/06_rules_that_look_right.html"
+LABEL = "Threshold τ"
 START = "0.5"
 
 # Threshold: the law under "accept if p > tau, else the argmax", then the law under
@@ -40,42 +38,25 @@ def expected(threshold: str) -> list[float]:
     return numbers
 
 
-def shown(visit: Visit, threshold: str) -> list[float]:
-    """The numbers of the one visible caption, once it is that of ``threshold``."""
-    visit.page.wait_for_function(
-        """wanted => [...document.querySelectorAll('.specdec-figure figcaption')]
-            .some(c => c.offsetParent && c.innerText.startsWith(wanted))""",
-        arg=f"Threshold {threshold}. ",
-        timeout=5000,
-    )
-    figure = visit.page.locator(".specdec-figure:visible")
-    assert figure.count() == 1
-    text = figure.locator("figcaption").inner_text()
-    assert figure.locator("svg").get_attribute("aria-label") == text
-    return [float(number) for number in re.findall(r"\d\.\d{3}", text)]
+@pytest.fixture
+def slider(fresh: Visit) -> Widget:
+    return Widget(fresh.page, {LABEL: tuple(LAWS)})
 
 
-def test_arrow_keys_walk_through_all_thresholds(
-    open_page: Callable[..., Visit],
-) -> None:
-    visit = open_page(PAGE)
-    handle = visit.page.get_by_role("slider", name="Threshold τ")
-    handle.wait_for()
-    assert shown(visit, START) == pytest.approx(expected(START), abs=5.1e-4)
-    handle.focus()
-    visit.page.keyboard.press("Home")
-    for index, threshold in enumerate(LAWS):
-        if index:
-            visit.page.keyboard.press("ArrowRight")
-        wanted = pytest.approx(expected(threshold), abs=5.1e-4)
-        assert shown(visit, threshold) == wanted
-    visit.page.close()
+def check(caption: str, threshold: str) -> None:
+    assert caption.startswith(f"Threshold {threshold}. ")
+    wanted = pytest.approx(expected(threshold), abs=5.1e-4)
+    assert three_decimals(caption) == wanted
 
 
-def test_it_fits_a_telephone(open_page: Callable[..., Visit]) -> None:
-    visit = open_page(PAGE, NARROW)
-    visit.page.get_by_role("slider", name="Threshold τ").wait_for()
-    box = visit.page.locator(".specdec-figure svg:visible").bounding_box()
-    assert box["x"] >= 0
-    assert box["x"] + box["width"] <= NARROW["width"]
-    visit.page.close()
+def test_it_starts_where_it_was_told(slider: Widget) -> None:
+    check(slider.caption(), START)
+
+
+def test_arrow_keys_walk_through_all_thresholds(slider: Widget) -> None:
+    for (threshold,), caption in slider.everywhere():
+        check(caption, threshold)
+
+
+def test_it_fits_a_telephone(telephone: Visit) -> None:
+    Widget(telephone.page, {LABEL: tuple(LAWS)}).check_fits()
