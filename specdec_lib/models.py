@@ -14,6 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .sampling import is_integer
+
 
 class State(Protocol):
     """One sequence that a model has read."""
@@ -132,7 +134,7 @@ def are_tokens(tokens: object, vocab_size: int) -> bool:
 
 def check_count(name: str, value: object, least: int = 0) -> None:
     """TypeError unless ``value`` is an integer, ValueError if it is below ``least``."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+    if not is_integer(value):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be {least} or more, got {value}")
@@ -140,7 +142,7 @@ def check_count(name: str, value: object, least: int = 0) -> None:
 
 def check_rewind(length: int, present: int) -> int:
     """``length`` if a state of ``present`` tokens can be rewound to it; ValueError."""
-    if isinstance(length, bool) or not isinstance(length, (int, np.integer)):
+    if not is_integer(length):
         raise TypeError(f"length must be an integer, got {length!r}")
     if not 0 <= length <= present:
         raise ValueError(f"length must be inside 0 .. {present}, got {length}")
@@ -160,7 +162,7 @@ def check_parents(
             f"{name} must have one entry for each of {n} tokens, got {len(given)}"
         )
     for i, parent in enumerate(given):
-        if isinstance(parent, bool) or not isinstance(parent, (int, np.integer)):
+        if not is_integer(parent):
             raise TypeError(f"{name} must be integers, got {parent!r}")
         if not -1 <= parent < i:
             raise ValueError(f"{name}[{i}] must be inside -1 .. {i - 1}, got {parent}")
@@ -177,7 +179,7 @@ def check_path(
     given = tuple(nodes)
     before = -1
     for node in given:
-        if isinstance(node, bool) or not isinstance(node, (int, np.integer)):
+        if not is_integer(node):
             raise TypeError(f"{name} must be integers, got {node!r}")
         if not 0 <= node < len(parents) or parents[node] != before:
             raise ValueError(

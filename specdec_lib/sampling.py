@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,12 +18,14 @@ Floats = NDArray[np.float64]
 Processor = Callable[[Floats, Sequence[int]], Floats]
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether ``value`` is one real number, Python's or NumPy's, and not a bool."""
     kinds = (int, float, np.integer, np.floating)
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 
-def _is_integer(value: object) -> bool:
+def is_integer(value: object) -> TypeGuard[int]:
+    """Whether ``value`` is an integer, Python's or NumPy's, and not a bool."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
@@ -55,16 +58,16 @@ class Sampler:
     processors: tuple[Processor, ...] = ()
 
     def __post_init__(self) -> None:
-        if not (_is_number(self.temperature) and 0 <= self.temperature < np.inf):
+        if not (is_number(self.temperature) and 0 <= self.temperature < np.inf):
             raise ValueError(
                 f"temperature must be a finite number >= 0, got {self.temperature!r}"
             )
-        if self.top_k is not None and not (_is_integer(self.top_k) and self.top_k >= 1):
+        if self.top_k is not None and not (is_integer(self.top_k) and self.top_k >= 1):
             raise ValueError(
                 f"top_k must be an integer >= 1 or None, got {self.top_k!r}"
             )
         if self.top_p is not None and not (
-            _is_number(self.top_p) and 0 < self.top_p <= 1
+            is_number(self.top_p) and 0 < self.top_p <= 1
         ):
             raise ValueError(f"top_p must be in (0, 1] or None, got {self.top_p!r}")
         if not isinstance(self.processors, (tuple, list)):
@@ -180,7 +183,7 @@ class RepetitionPenalty:
     penalty: float
 
     def __post_init__(self) -> None:
-        if not (_is_number(self.penalty) and 0 < self.penalty < np.inf):
+        if not (is_number(self.penalty) and 0 < self.penalty < np.inf):
             raise ValueError(
                 f"penalty must be a finite number > 0, got {self.penalty!r}"
             )
@@ -213,9 +216,9 @@ class LogitBias:
         if not isinstance(biases, Mapping):
             raise TypeError(f"biases must map token ids to numbers, got {biases!r}")
         for token, bias in biases.items():
-            if not (_is_integer(token) and token >= 0):
+            if not (is_integer(token) and token >= 0):
                 raise ValueError(f"biases must map token ids >= 0, got {token!r}")
-            if not (_is_number(bias) and bias < np.inf):
+            if not (is_number(bias) and bias < np.inf):
                 raise ValueError(f"bias of token {token} must be < inf, got {bias!r}")
         object.__setattr__(self, "biases", tuple(sorted(biases.items())))
 

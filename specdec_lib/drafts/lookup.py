@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..models import are_tokens, check_count, check_tokens
 from ..randomness import RandomSource
+from ..sampling import is_number
 from .model import Proposal
 
 MOST_TOKENS = 2**31  # a draft that copies knows no vocabulary; ids stay below this
@@ -53,7 +54,7 @@ class PromptLookup:
         reach = self.reach
         if reach is None:
             return
-        if isinstance(reach, bool) or not isinstance(reach, (int, float)):
+        if not is_number(reach):
             raise TypeError(f"reach must be a number or None, got {reach!r}")
         if not 0 < reach < math.inf:
             raise ValueError(f"reach must be above 0 and finite, got {reach}")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..models import LanguageModel, State, check_count, check_rewind, check_tokens
 from ..randomness import RandomSource
-from ..sampling import DEFAULT_SAMPLER
+from ..sampling import DEFAULT_SAMPLER, is_number
 from .model import Draft, Proposal, Session
 
 
@@ -47,9 +47,10 @@ class FirstOf:
             if not hasattr(draft, "start"):
                 raise TypeError(f"drafts must have start(prompt), got {draft!r:.60}")
         object.__setattr__(self, "drafts", tuple(self.drafts))
-        if len(self._sizes()) > 1:
+        sizes = self._sizes()
+        if len(sizes) > 1:
             raise ValueError(
-                f"drafts must share one vocabulary, got sizes {sorted(self._sizes())}"
+                f"drafts must share one vocabulary, got sizes {sorted(sizes)}"
             )
 
     def _sizes(self) -> set[int]:
@@ -58,9 +59,10 @@ class FirstOf:
     @property
     def vocab_size(self) -> int:
         """That of the parts; as with them, missing where none of them has one."""
-        for size in self._sizes():
-            return size
-        raise AttributeError("none of the drafts has a vocab_size")
+        sizes = self._sizes()
+        if not sizes:
+            raise AttributeError("none of the drafts has a vocab_size")
+        return sizes.pop()
 
     def start(self, prompt: Sequence[int]) -> FirstOfSession:
         return FirstOfSession([draft.start(prompt) for draft in self.drafts])
@@ -128,8 +130,7 @@ class CacheModel:
     def __post_init__(self) -> None:
         if not hasattr(self.model, "bos_id") or not hasattr(self.model, "start"):
             raise TypeError(f"model must be a language model, got {self.model!r:.60}")
-        kinds = (int, float, np.integer, np.floating)
-        if isinstance(self.weight, bool) or not isinstance(self.weight, kinds):
+        if not is_number(self.weight):
             raise TypeError(f"weight must be a number, got {self.weight!r}")
         if not 0 <= self.weight <= 1:  # also refuses NaN
             raise ValueError(f"weight must be inside 0 .. 1, got {self.weight}")

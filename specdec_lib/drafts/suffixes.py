@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from ..models import check_count
 from ..randomness import RandomSource
+from ..sampling import is_number
 from .automaton import MAX_MATCH, Cursor, SuffixAutomaton
 from .lookup import check_match, token_list
 from .model import Proposal
@@ -134,11 +135,10 @@ class SuffixDraft:
             )
         check_match(self.max_match, self.min_match)
         check_count("max_tokens", self.max_tokens, 2)
-        threshold = self.threshold
-        if isinstance(threshold, bool) or not isinstance(threshold, (int, float)):
-            raise TypeError(f"threshold must be a number, got {threshold!r}")
-        if not 0 <= threshold <= 1:
-            raise ValueError(f"threshold must be inside 0 .. 1, got {threshold}")
+        if not is_number(self.threshold):
+            raise TypeError(f"threshold must be a number, got {self.threshold!r}")
+        if not 0 <= self.threshold <= 1:
+            raise ValueError(f"threshold must be inside 0 .. 1, got {self.threshold}")
 
     def start(self, prompt: Sequence[int]) -> SuffixSession:
         return SuffixSession(self, prompt)
