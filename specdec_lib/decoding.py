@@ -293,12 +293,9 @@ class _Loop:
         started = perf_counter()
         proposal = self.session.propose(k, self.rng)
         seconds = perf_counter() - started
-        parents = proposal.parents
-        if parents is None:
-            length = len(proposal.tokens)
-        else:
-            n = len(proposal.tokens)
-            parents = check_parents(parents, n, "proposal.parents")
+        length = len(proposal.tokens)
+        if proposal.parents is not None:
+            parents = check_parents(proposal.parents, length, "proposal.parents")
             proposal = replace(proposal, parents=parents)
             length = max(node_depths(parents), default=0)
         if length > k:

@@ -32,6 +32,8 @@ class SuffixAutomaton:
         how often they were seen with a token behind them, in the same text.
     best
         the state that most often followed, the most recent on ties; the root for none.
+    tokens, end
+        how many tokens were read, and the :class:`Cursor` at the present text's end.
 
     Counts are kept for runs of at most ``max_match`` tokens and one more; so the work
     for a token is bounded on texts that repeat themselves, too.

@@ -101,8 +101,10 @@ class _TreeSession:
         grown = {-1: -1}  # node of the shape -> node of the proposal
         for planned, shape_parent in enumerate(draft.shape):
             parent = grown.get(shape_parent)
-            branch = None if parent is None else path_to(parent, parents)
-            if parent is None or branch is None or len(branch) >= k:
+            if parent is None:
+                continue
+            branch = path_to(parent, parents)
+            if len(branch) >= k:
                 continue
             if parent not in below:
                 below[parent] = self._row([tokens[node] for node in branch])

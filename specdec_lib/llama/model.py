@@ -112,7 +112,8 @@ class LlamaState:
             piece = new[first : first + PIECE]
             start = self._length + first
             positions = range(start, start + len(piece))
-            x = self._read(piece, positions, self._causal_mask(len(piece)), start)
+            mask = forward.causal_mask(len(piece), self._model.dtype)
+            x = self._read(piece, positions, mask, start)
             read.append(x[max(0, len(new) - rows - first) :])
         logits = self._logits(read)
         self._length += len(new)
@@ -177,9 +178,6 @@ class LlamaState:
         capacity = max(needed, min(twice, self._model.context_window))
         self._keys = _with_room(self._keys, 3, capacity, self._length)
         self._values = _with_room(self._values, 2, capacity, self._length)
-
-    def _causal_mask(self, n: int) -> Floats:
-        return forward.causal_mask(n, self._model.dtype)
 
     def _read(
         self, tokens: Any, positions: Sequence[int], mask: Floats, start: int
