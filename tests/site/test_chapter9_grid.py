@@ -6,49 +6,30 @@ library, in the settings that the chapter prints.
 
 from __future__ import annotations
 
-import gzip
 import re
-from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import islice, product
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from site_kit import NARROW, Visit, place
+from site_kit import MAX_DATA, Visit, Widget, pair, prompts, widget_size
 
 import specdec_lib as sd
 from specdec_lib import experiments as ex
 from specdec_lib import theory
-from specdec_lib.pair import Pair, book_pair
-from specdec_lib.text import load_corpus
 
 pytestmark = pytest.mark.browser
 
 PAGE = "notebooks/09_speedup_against_temperature.html"
+K, TEMPERATURE = "Draft length k", "Temperature T"
 KS = (1, 2, 3, 4, 6, 8)
 EVERY_K = (*KS, 12)
 TEMPERATURES = (0, 0.4, 0.6, 0.8, 1, 1.2, 1.5)
 START = (4, 1)
 TOKENS, DRAFT_COST, SEED, CALLS = 80, 0.1, 4, 6
 COMPARED = ((1, 0), (8, 0), (4, 1), (2, 1.2), (8, 1.5))
-MAX_DATA = 150_000  # bytes, compressed
 ACCEPTED, CORRECTION, BONUS = "#009e73", "#d55e00", "#0072b2"
-
-
-@cache
-def pair() -> Pair:
-    return book_pair()
-
-
-@cache
-def prompts() -> dict[str, tuple[int, ...]]:
-    documents = {
-        document.name: pair().tokenizer.encode(document.text)
-        for document in load_corpus().held_out.documents
-    }
-    return ex.cut_prompts(documents, count=20, length=16)
 
 
 @cache
@@ -57,7 +38,7 @@ def measured(k: int, temperature: float) -> ex.Interval:
     records = ex.Sweep(
         pair().target,
         {"order 2": pair().draft},
-        prompts(),
+        prompts(20),
         ks=(k,),
         temperatures=(temperature,),
         max_new_tokens=TOKENS,
@@ -74,7 +55,7 @@ def predicted(k: int, temperature: float) -> float:
     """The closed form, at 1 - TV along the target's own text."""
     target, sampler = pair().target, sd.Sampler(temperature=temperature)
     overlaps = []
-    for seed, prompt in enumerate(prompts().values()):
+    for seed, prompt in enumerate(prompts(20).values()):
         run = sd.generate(
             target, prompt, max_new_tokens=TOKENS, sampler=sampler, seed=seed
         )
@@ -112,46 +93,20 @@ def written(k: int, temperature: float) -> tuple[int, str]:
     return len(tokens), " ".join("".join(pair().tokenizer.pieces(tokens)).split())
 
 
-class Grid:
-    """The sliders and the figure they move, as a reader meets them."""
+class Grid(Widget):
+    """The sliders and the figure they move."""
 
-    def __init__(self, page: Any) -> None:
-        self.page = page
-        self.box = page.locator(".specdec-widget").filter(
-            has=page.locator(".specdec-figure")
-        )
-        assert self.box.count() == 1
-        self.k = self.box.get_by_role("slider", name="Draft length k", exact=True)
-        self.temperature = self.box.get_by_role(
-            "slider", name="Temperature T", exact=True
-        )
-        self.k.wait_for()
+    def __init__(self, visit: Visit) -> None:
+        super().__init__(visit.page, {K: KS, TEMPERATURE: TEMPERATURES})
 
-    def stand(self, k: int, temperature: float) -> str:
-        """Move both by keyboard from where they are; the caption shown then."""
-        for slider, index in (
-            (self.k, KS.index(k)),
-            (self.temperature, TEMPERATURES.index(temperature)),
-        ):
-            slider.focus()
-            now = int(slider.input_value())
-            for _ in range(abs(index - now)):
-                self.page.keyboard.press("ArrowRight" if index > now else "ArrowLeft")
-            assert slider.input_value() == str(index)
-        return self.shown(k, temperature)
+    def stand(self, *values: float) -> str:
+        caption = super().stand(*values)
+        self.check(*values)
+        return caption
 
-    def shown(self, k: int, temperature: float) -> str:
-        """The caption, which must be of this k and T and the name of the figure."""
-        caption = self.box.locator("figcaption")
-        assert caption.is_visible()
-        text = caption.inner_text()
-        assert text.startswith(f"k = {k}, T = {temperature:g}: ")
-        svg = self.box.locator("svg")
-        assert svg.count() == 1
-        assert svg.is_visible()
-        assert svg.get_attribute("role") == "img"
-        assert svg.get_attribute("aria-label") == text
-        return text
+    def check(self, k: float, temperature: float) -> None:
+        """The caption is of this k and T."""
+        assert self.caption().startswith(f"k = {k}, T = {temperature:g}: ")
 
     def speedup_drawn(self) -> tuple[float, float]:
         """k and speedup where the square stands, read off the axis by its ticks."""
@@ -204,49 +159,28 @@ class Grid:
         return [[colour for _, colour in sorted(rows[y])] for y in sorted(rows)]
 
 
-@pytest.fixture(scope="module")
-def visit(open_page: Callable[..., Visit]) -> Iterator[Visit]:
-    opened = open_page(PAGE)
-    yield opened
-    assert (opened.errors, opened.foreign, opened.missing) == ([], [], [])
-    opened.page.close()
-
-
 @pytest.fixture
-def grid(visit: Visit) -> Grid:
-    return Grid(visit.page)
+def grid(chapter: Visit) -> Grid:
+    return Grid(chapter)
 
 
-def test_it_starts_where_it_was_told(open_page: Callable[..., Visit]) -> None:
-    fresh = open_page(PAGE)
-    Grid(fresh.page).shown(*START)
-    fresh.page.close()
+def test_it_starts_where_it_was_told(fresh: Visit) -> None:
+    Grid(fresh).check(*START)
 
 
 def test_sliders_have_labels_names_and_readouts(grid: Grid) -> None:
-    for slider, label, stops in (
-        (grid.k, "Draft length k", KS),
-        (grid.temperature, "Temperature T", TEMPERATURES),
-    ):
+    for label, stops in grid.stops.items():
         assert grid.box.get_by_text(label, exact=True).first.is_visible()
-        slider.focus()
         for key, stop in (("End", stops[-1]), ("Home", stops[0])):
-            slider.press(key)
-            assert slider.get_attribute("aria-valuetext") == f"{stop:g}"
-            readout = slider.locator("xpath=..").locator(".specdec-readout")
-            assert readout.inner_text() == f"{stop:g}"
+            grid.slider(label).press(key)
+            assert grid.readout(label) == f"{stop:g}"
 
 
 def test_keyboard_reaches_every_figure(grid: Grid) -> None:
     """All 42 by arrow keys: its k and T, what its text says, and no two alike."""
-    drawings, captions = set(), set()
-    for k, temperature in product(KS, TEMPERATURES):
-        caption = grid.stand(k, temperature)
+    for (k, temperature), caption in grid.everywhere():
         count, text = written(k, temperature)
         assert f"Six calls wrote {count} tokens: “{text}”" in caption
-        captions.add(caption)
-        drawings.add(grid.box.locator("svg").inner_html())
-    assert len(captions) == len(drawings) == len(KS) * len(TEMPERATURES)
 
 
 @pytest.mark.parametrize(("k", "temperature"), COMPARED)
@@ -285,7 +219,7 @@ def test_the_strip_shows_the_rounds(grid: Grid, k: int, temperature: float) -> N
         kept = [ACCEPTED] * each.accepted + [last]
         wanted.append(kept + ["#555555"] * (k + 1 - len(kept)))
     assert grid.boxes() == wanted
-    words = grid.box.locator("svg").text_content()
+    words = grid.svg.text_content()
     for each in rounds(k, temperature):
         for piece in pair().tokenizer.pieces(each.emitted):
             assert piece.strip() in words
@@ -293,23 +227,11 @@ def test_the_strip_shows_the_rounds(grid: Grid, k: int, temperature: float) -> N
 
 def test_mouse_moves_both(grid: Grid) -> None:
     grid.stand(1, 0)
-    mouse = grid.page.mouse
-    mouse.move(*place(grid.k, 0, len(KS)))
-    mouse.down()
-    for index in (1, 3, 5, 2):
-        mouse.move(*place(grid.k, index, len(KS)), steps=4)
-        grid.shown(KS[index], 0)
-    mouse.up()
-    for index in (6, 2, 4):
-        mouse.click(*place(grid.temperature, index, len(TEMPERATURES)))
-        grid.shown(3, TEMPERATURES[index])
-
-
-def test_the_caption_is_announced(grid: Grid) -> None:
-    caption = grid.box.locator("figcaption").element_handle()
-    assert caption.get_attribute("aria-live") == "polite"
-    grid.stand(6, 0.8)
-    assert caption.inner_text().startswith("k = 6, T = 0.8: ")
+    for k in grid.drag(K, 1, 2, 4, 8, 3):
+        grid.check(k, 0)
+    for temperature in (1.5, 0.6, 1):
+        grid.click(TEMPERATURE, temperature)
+        grid.check(3, temperature)
 
 
 def test_live_says_that_it_needs_a_kernel(grid: Grid) -> None:
@@ -334,25 +256,11 @@ def test_live_says_that_it_needs_a_kernel(grid: Grid) -> None:
     assert box.locator(".specdec-text").text_content() == text
 
 
-def test_it_fits_a_telephone(open_page: Callable[..., Visit]) -> None:
-    narrow = open_page(PAGE, NARROW)
-    grid = Grid(narrow.page)
+def test_it_fits_a_telephone(telephone: Visit) -> None:
+    grid = Grid(telephone)
     grid.stand(8, 1.5)
-    box = grid.box.locator("svg").bounding_box()
-    assert box["x"] >= 0
-    assert box["x"] + box["width"] <= NARROW["width"]
-    width = narrow.page.evaluate("document.documentElement.scrollWidth")
-    assert width <= NARROW["width"]
-    assert narrow.foreign == []
-    narrow.page.close()
+    grid.check_fits()
 
 
 def test_it_is_light(site: Path) -> None:
-    html = (site / PAGE).read_text(encoding="utf-8")
-    state = re.search(
-        r'<script type="application/vnd.jupyter.widget-state\+json">(.*?)</script>',
-        html,
-        re.DOTALL,
-    )
-    assert state is not None
-    assert len(gzip.compress(state[1].encode())) <= MAX_DATA
+    assert 0 < widget_size(site / PAGE) <= MAX_DATA
