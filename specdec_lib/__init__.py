@@ -21,8 +21,9 @@ The library behind the book of that name. Its core needs NumPy alone:
     experiments   sweeps over k, temperature, drafts, prompts and seeds
 
 Beside it, imported only when asked for: llama, a real language model in NumPy, which
-needs the extra ``llm``; plots and widgets, which need matplotlib, ipywidgets and
-anywidget; and cli, the command line.
+needs the extra ``llm``; huggingface, any causal model of transformers, which needs the
+extra ``hf``; plots and widgets, which need matplotlib, ipywidgets and anywidget; and
+cli, the command line.
 """
 
 from . import theory, verification
