@@ -6,10 +6,9 @@ scans, and with the runs of "bananas" written out; only the texts are the chapte
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise, product
 from pathlib import Path
@@ -17,9 +16,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from site_kit import NARROW, Visit, place
-
-from specdec_lib.pair import book_pair
+from site_kit import MAX_DATA, Visit, Widget, pair, widget_size
 
 pytestmark = pytest.mark.browser
 
@@ -28,8 +25,9 @@ PAGE = f"notebooks/{NAME}.html"
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / f"{NAME}.ipynb"
 KS, SHORTEST, LONGEST = (1, 2, 4, 8, 16), (1, 2, 3, 4, 6), 8
 WORD, START = "bananas", 4
+GRID = {"Draft length k": KS, "Shortest match m": SHORTEST}
+GROWTH = {"Letters read": range(1, len(WORD) + 1)}
 TASKS = ("summary", "edit", "code", "open")
-MAX_DATA = 150_000  # bytes, compressed
 AXES = {"left": ("#009e73", 9), "right": ("#555555", 10)}  # colour, end of the axis
 
 
@@ -42,7 +40,7 @@ def tasks() -> dict[str, tuple[list[int], list[int]]]:
             exec(cell.source, names)
             if "tasks" in names:
                 break
-    encode = book_pair().tokenizer.encode
+    encode = pair().tokenizer.encode
     return {
         name: (encode(prompt).tolist(), encode(answer).tolist())
         for name, (prompt, answer) in names["tasks"].items()
@@ -106,59 +104,14 @@ def guess_after(word: str) -> tuple[str, str] | None:
     return None
 
 
-@pytest.fixture(scope="module")
-def visit(open_page: Callable[..., Visit]) -> Iterator[Visit]:
-    opened = open_page(PAGE)
-    yield opened
-    assert (opened.errors, opened.foreign, opened.missing) == ([], [], [])
-    opened.page.close()
-
-
-class Widget:
-    """Sliders and the figure that they move, as a reader meets them."""
-
-    def __init__(self, page: Any, *labels: str) -> None:
-        self.page = page
-        self.box = page.locator(".specdec-widget").filter(
-            has=page.get_by_role("slider", name=labels[0], exact=True)
-        )
-        assert self.box.count() == 1
-        self.sliders = [
-            self.box.get_by_role("slider", name=label, exact=True) for label in labels
-        ]
-        self.sliders[0].wait_for()
-        self.sliders[0].scroll_into_view_if_needed()
-
-    def stand(self, *indices: int) -> str:
-        """Move by arrow keys from where it is; the caption shown then."""
-        for slider, index in zip(self.sliders, indices, strict=True):
-            slider.focus()
-            now = int(slider.input_value())
-            for _ in range(abs(index - now)):
-                self.page.keyboard.press("ArrowRight" if index > now else "ArrowLeft")
-            assert slider.input_value() == str(index)
-        return self.caption()
-
-    def caption(self) -> str:
-        caption = self.box.locator("figcaption")
-        assert caption.is_visible()
-        text = caption.inner_text()
-        svg = self.box.locator("svg")
-        assert svg.count() == 1
-        assert svg.is_visible()
-        assert svg.get_attribute("role") == "img"
-        assert svg.get_attribute("aria-label") == text
-        return text
+@pytest.fixture
+def grid(chapter: Visit) -> Widget:
+    return Widget(chapter.page, GRID)
 
 
 @pytest.fixture
-def grid(visit: Visit) -> Widget:
-    return Widget(visit.page, "Draft length k", "Shortest match m")
-
-
-@pytest.fixture
-def growth(visit: Visit) -> Widget:
-    return Widget(visit.page, "Letters read")
+def growth(chapter: Visit) -> Widget:
+    return Widget(chapter.page, GROWTH)
 
 
 def check_grid(caption: str, k: int, shortest: int) -> None:
@@ -167,34 +120,27 @@ def check_grid(caption: str, k: int, shortest: int) -> None:
         assert f"{name} {brought:.2f} and {scored:.2f}" in caption
 
 
-def test_both_start_where_they_were_told(open_page: Callable[..., Visit]) -> None:
-    fresh = open_page(PAGE).page
-    check_grid(Widget(fresh, "Draft length k", "Shortest match m").caption(), 4, 1)
-    caption = Widget(fresh, "Letters read").caption()
+def test_both_start_where_they_were_told(fresh: Visit) -> None:
+    check_grid(Widget(fresh.page, GRID).caption(), 4, 1)
+    caption = Widget(fresh.page, GROWTH).caption()
     assert caption.startswith(f"“{WORD[:START]}”")
-    fresh.close()
 
 
 def test_keyboard_reaches_every_figure_of_the_grid(grid: Widget) -> None:
     """All 25, each with the counts of a plain scan, and no two drawings alike."""
-    drawings = set()
-    for (i, k), (j, shortest) in product(enumerate(KS), enumerate(SHORTEST)):
-        check_grid(grid.stand(i, j), k, shortest)
-        drawings.add(grid.box.locator("svg").inner_html())
-    assert len(drawings) == len(KS) * len(SHORTEST)
+    for (k, shortest), caption in grid.everywhere():
+        check_grid(caption, k, shortest)
 
 
 @pytest.mark.parametrize(("k", "shortest"), [(1, 1), (16, 1), (4, 3)])
 def test_bars_are_as_long_as_the_numbers(grid: Widget, k: int, shortest: int) -> None:
-    grid.stand(KS.index(k), SHORTEST.index(shortest))
+    grid.stand(k, shortest)
     for side, values in zip(
         AXES, zip(*expected(k, shortest), strict=True), strict=True
     ):
         colour, end = AXES[side]
-        lengths = grid.page.evaluate(
-            """([axes, colour]) => {
-                const svg = [...document.querySelectorAll('.specdec-figure svg')]
-                    .find((s) => s.textContent.includes('tokens per call'));
+        lengths = grid.svg.evaluate(
+            """(svg, [axes, colour]) => {
                 const frame = svg.querySelector(`#${axes} #patch_2 path`)
                     ?? svg.querySelector(`#${axes} > g > path`);
                 return [...svg.querySelectorAll(`#${axes} > g > path`)]
@@ -208,8 +154,7 @@ def test_bars_are_as_long_as_the_numbers(grid: Widget, k: int, shortest: int) ->
 
 def test_the_automaton_grows_letter_by_letter(growth: Widget) -> None:
     """Its states, the new ones, the counts and the guess, by the runs themselves."""
-    for n in range(1, len(WORD) + 1):
-        caption = growth.stand(n - 1)
+    for (n,), caption in growth.everywhere():
         word, known, before = WORD[:n], states(WORD[:n]), states(WORD[: n - 1])
         assert caption.startswith(f"“{word}”: {len(known) + 1} states, new ")
         new = re.search(r"new (.*?)\. ", caption)
@@ -226,44 +171,34 @@ def test_the_automaton_grows_letter_by_letter(growth: Widget) -> None:
 
 def check_boxes(growth: Widget, known: Counter[str], new: int) -> None:
     """Each state is drawn once, with its count, and the new ones are orange."""
-    texts: Sequence[str] = growth.box.locator("svg text").all_text_contents()
+    texts: Sequence[str] = growth.svg.locator("text").all_text_contents()
     words = [text.strip() for text in texts]
     drawn = {
         name: int(count[1:]) for name, count in pairwise(words) if count.startswith("×")
     }
     assert drawn == known
     assert words.count("start") == 1
-    fills = growth.page.evaluate(
-        """() => {
-            const svg = [...document.querySelectorAll('.specdec-figure svg')]
-                .find((s) => s.textContent.includes('start'));
-            return [...svg.querySelectorAll('path')]
-                .filter((p) => /fill: #fcebc9/i.test(p.getAttribute('style'))).length;
-        }"""
+    fills = growth.svg.evaluate(
+        """svg => [...svg.querySelectorAll('path')]
+            .filter((p) => /fill: #fcebc9/i.test(p.getAttribute('style'))).length"""
     )
     assert fills == new
 
 
 def test_mouse_moves_them(grid: Widget, growth: Widget) -> None:
-    mouse = grid.page.mouse
-    grid.stand(0, 0)
-    mouse.move(*place(grid.sliders[0], 0, len(KS)))
-    mouse.down()
-    for index in (1, 4, 2):
-        mouse.move(*place(grid.sliders[0], index, len(KS)), steps=4)
-        check_grid(grid.caption(), KS[index], 1)
-    mouse.up()
-    mouse.click(*place(grid.sliders[1], 3, len(SHORTEST)))
-    check_grid(grid.caption(), KS[2], SHORTEST[3])
-    for index in (6, 0, 3):
-        mouse.click(*place(growth.sliders[0], index, len(WORD)))
-        assert growth.caption().startswith(f"“{WORD[: index + 1]}”")
+    grid.stand(1, 1)
+    for k in grid.drag("Draft length k", 1, 2, 16, 4):
+        check_grid(grid.caption(), k, 1)
+    check_grid(grid.click("Shortest match m", 4), 4, 4)
+    for letters in (7, 1, 4):
+        caption = growth.click("Letters read", letters)
+        assert caption.startswith(f"“{WORD[:letters]}”")
 
 
-def test_the_coloured_text_shows_each_round(open_page: Callable[..., Visit]) -> None:
+def test_the_coloured_text_shows_each_round(fresh: Visit) -> None:
     """Its tokens are the answer's, each of the kind that a plain scan says."""
-    visit = open_page(PAGE)  # where no mouse rests on a token
-    items = visit.page.locator("#edit ol > li")
+    page = fresh.page  # where no mouse rests on a token
+    items = page.locator("#edit ol > li")
     kinds = []
     for guesses, kept in rounds("edit", 4, 1, 3):
         kinds += ["accepted guess, "] * kept
@@ -275,33 +210,19 @@ def test_the_coloured_text_shows_each_round(open_page: Callable[..., Visit]) -> 
             after = ("in a round without a guess", "after the only guess")[guesses]
             kinds.append(f"bonus token, {after}")
     assert items.count() == len(kinds) == len(tasks()["edit"][1])
-    visit.page.locator("#edit .sd-ct-skip").focus()
+    page.locator("#edit .sd-ct-skip").focus()
     for kind in kinds:
-        visit.page.keyboard.press("Tab")
-        note = visit.page.locator("#edit .sd-ct-note:visible")
+        page.keyboard.press("Tab")
+        note = page.locator("#edit .sd-ct-note:visible")
         assert f": {kind}" in note.inner_text()
-    visit.page.close()
 
 
-def test_they_fit_a_telephone(open_page: Callable[..., Visit]) -> None:
-    narrow = open_page(PAGE, NARROW)
-    for labels in (("Draft length k", "Shortest match m"), ("Letters read",)):
-        widget = Widget(narrow.page, *labels)
-        widget.stand(*[1] * len(labels))
-        box = widget.box.locator("svg").bounding_box()
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= NARROW["width"]
-    width = narrow.page.evaluate("document.documentElement.scrollWidth")
-    assert width <= NARROW["width"]
-    narrow.page.close()
+def test_they_fit_a_telephone(telephone: Visit) -> None:
+    for stops in (GRID, GROWTH):
+        widget = Widget(telephone.page, stops)
+        widget.stand(*(values[1] for values in stops.values()))
+        widget.check_fits()
 
 
 def test_they_are_light(site: Path) -> None:
-    html = (site / PAGE).read_text(encoding="utf-8")
-    state = re.search(
-        r'<script type="application/vnd.jupyter.widget-state\+json">(.*?)</script>',
-        html,
-        re.DOTALL,
-    )
-    assert state is not None
-    assert len(gzip.compress(state[1].encode())) <= MAX_DATA
+    assert 0 < widget_size(site / PAGE) <= MAX_DATA
