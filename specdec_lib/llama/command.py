@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import theory
 from ..comparison import measure_cost_curve
@@ -18,6 +18,9 @@ from ..metrics import Round
 from ..sampling import Sampler
 from ..text import StreamDecoder
 from . import fetch, load
+
+if TYPE_CHECKING:
+    from .tokenizer import LlamaTokenizer
 
 MOST = 15  # guesses a round at most, where the length is chosen as it goes
 SIZES = (1, 2, 3, 5, 8, 12, 16)
@@ -64,18 +67,15 @@ def generate(
         put the prompt into the model's chat template, where it has one.
     show
         given the answer with guesses piece by piece, as it comes.
+    progress
+        told in a word or two what is being done; an empty one before the answer.
 
     Other arguments as in :func:`specdec_lib.generate` and
     :func:`specdec_lib.llama.load`.
     """
     progress("reading the model")
     model, tokenizer = load(name, compiled=compiled)
-    if chat and tokenizer.chat_template is not None:
-        ids = tokenizer.chat(prompt).tolist()
-    else:
-        ids = tokenizer.encode(prompt).tolist()
-        if tokenizer.add_bos or not ids:
-            ids = [tokenizer.bos_id, *ids]
+    ids = _prompt_ids(tokenizer, prompt, chat)
     window = model.context_window
     if len(ids) >= window:
         raise ValueError(
@@ -89,8 +89,12 @@ def generate(
         raise ValueError(f"k must be less than the context window of {window}, got {k}")
     context = min(128, window - sizes[-1])
     curve = measure_cost_curve(model, sizes, context=context, repeats=3)
-    draft, length = copies_that_pay(curve, max_k=most)
-    guessing: int | DraftLength = length if k is None else k
+    draft: Draft
+    length: int | DraftLength
+    if k is None:
+        draft, length = copies_that_pay(curve, max_k=most)
+    else:
+        draft, length = SuffixDraft(), k
     progress("")
 
     def answer(draft: Draft | None, show: Callable[[str], None]) -> Answer:
@@ -98,7 +102,7 @@ def generate(
             model,
             ids,
             draft=draft,
-            k=guessing,
+            k=length,
             max_new_tokens=max_new_tokens,
             sampler=sampler,
             stop_ids=tokenizer.stop_ids,
@@ -106,9 +110,21 @@ def generate(
         )
         return _shown(rounds, StreamDecoder(tokenizer), show)
 
-    guessed = answer(draft if k is None else SuffixDraft(), show)
+    guessed = answer(draft, show)
     plain = answer(None, lambda text: None)
     return _report(guessed, plain, curve, sampler.temperature)
+
+
+def _prompt_ids(tokenizer: LlamaTokenizer, prompt: str, chat: bool) -> list[int]:
+    """What the model reads: the prompt in its chat template, or as it is."""
+    ids: list[int]
+    if chat and tokenizer.chat_template is not None:
+        ids = tokenizer.chat(prompt).tolist()
+        return ids
+    ids = tokenizer.encode(prompt).tolist()
+    if tokenizer.bos_id is not None and (tokenizer.add_bos or not ids):
+        ids.insert(0, tokenizer.bos_id)
+    return ids
 
 
 def _shown(

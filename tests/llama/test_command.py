@@ -1,6 +1,8 @@
 """`specdec generate` with a real model: on a tiny file, and on SmolLM2 where it is."""
 
+import io
 import json
+import sys
 
 import pytest
 from llama_kit import toy, write_toy
@@ -104,6 +106,33 @@ def test_a_model_that_is_not_here(capsys, tmp_path, monkeypatch):
     assert "specdec models get smollm2" in capsys.readouterr().err
     assert cli.main(["generate", "--model", str(tmp_path / "none.gguf")]) == 2
     assert "there is no file" in capsys.readouterr().err
+
+
+def test_a_package_that_is_not_here(capsys, path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "threadpoolctl", None)
+    assert cli.main(["generate", "--model", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.endswith(
+        "this needs threadpoolctl: pip install 'specdec_lib[llm]'\n"
+    )
+    assert captured.out == ""
+
+
+def test_progress_leaves_the_answer_alone_on_a_terminal(monkeypatch, path):
+    """One stream for both, as in a terminal: nothing is wiped once the answer began."""
+    both = io.StringIO()
+    both.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdout", both)
+    monkeypatch.setattr(sys, "stderr", both)
+    flags = ["--model", path, "--prompt", "abcabcabc", "--temperature", 0]
+    assert cli.main(["generate", *map(str, flags)]) == 0
+    progress, answer = both.getvalue().rsplit("\r\x1b[K", 1)
+    assert progress.endswith("measuring what a call costs ...")
+    model, tokenizer = llama.load(path)
+    prompt = tokenizer.encode("abcabcabc").tolist()
+    greedy = sd.Sampler(temperature=0)
+    plain = sd.generate(model, prompt, max_new_tokens=60, sampler=greedy, stop_ids=[0])
+    assert answer.startswith(tokenizer.decode(plain.tokens) + "\n")
 
 
 def test_the_real_model(capsys, smollm2_path):
