@@ -5,7 +5,6 @@ The page is made here, from one that was built: the same frame, styles and scrip
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import threading
@@ -19,21 +18,39 @@ import pytest
 from bs4 import BeautifulSoup
 from bs4.element import Script
 from serve import SITE, make_server
-from site_kit import NARROW, WIDE, Visit, place
+from site_kit import (
+    HUNDREDTHS,
+    MAX_DATA,
+    NARROW,
+    STATE,
+    WIDE,
+    Explorer,
+    Visit,
+    Widget,
+    check_no_scroll,
+    check_within,
+    pair,
+    widget_size,
+)
 
 import specdec_lib as sd
 from specdec_lib import theory
-from specdec_lib.pair import Pair, book_pair
 
 pytestmark = pytest.mark.browser
 
 FRAME = "notebooks/05_exact_sampling.html"  # a built page with a widget
-STATE = "application/vnd.jupyter.widget-state+json"
 VIEW = "application/vnd.jupyter.widget-view+json"
 KS, TEMPERATURES = (1, 2, 3, 4, 6), (0.5, 1.0, 2.0)
 MEASURED = {0.0: 0.41, 0.5: 0.5678, 1.0: 0.7, 2.0: 0.93}
+K, TEMPERATURE, ALPHA = "Draft length k", "Temperature T", "Acceptance rate α"
+COSTS = {"Draft cost c": HUNDREDTHS, "Verification slope": HUNDREDTHS}
+STOPS = {
+    "grid": {K: KS, TEMPERATURE: TEMPERATURES},
+    "explorer": {K: range(17), ALPHA: HUNDREDTHS, **COSTS},
+    "measured": {K: range(9), TEMPERATURE: tuple(MEASURED), **COSTS},
+}
+LABELS = {**STOPS, "live": (K, TEMPERATURE)}
 PROMPT = "The harbour"
-MAX_DATA = 150_000  # bytes, compressed
 
 
 def rate(temperature: float) -> float:
@@ -56,14 +73,7 @@ def draw(k: int, temperature: float) -> Any:
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
-    return book_pair()
-
-
-@pytest.fixture(scope="module")
-def widget_page(
-    site: Path, pair: Pair, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+def widget_page(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server with the one page of widgets on it."""
     from ipywidgets.embed import embed_data
 
@@ -73,7 +83,7 @@ def widget_page(
         "grid": figure_grid(draw, KS, TEMPERATURES, describe, start=(2, 1.0)),
         "explorer": SpeedupExplorer(),
         "measured": SpeedupExplorer(measured=MEASURED, temperature=1.0, max_k=8),
-        "live": live(pair, PROMPT),
+        "live": live(pair(), PROMPT),
     }
     data = embed_data(views=list(widgets.values()), drop_defaults=False)
     page = BeautifulSoup((SITE / FRAME).read_text(encoding="utf-8"), "html.parser")
@@ -112,7 +122,7 @@ def open_widgets(
         visit = open_page(
             "notebooks/widgets.html", viewport, address=widget_page, **options
         )
-        for name in ("grid", "explorer", "measured", "live"):
+        for name in LABELS:
             inputs = visit.page.locator(f"#{name} input")
             inputs.first.wait_for(timeout=10_000)
         return visit
@@ -124,7 +134,7 @@ def open_widgets(
 def visit(open_widgets: Callable[..., Visit]) -> Iterator[Visit]:
     opened = open_widgets()
     yield opened
-    assert (opened.errors, opened.foreign, opened.missing) == ([], [], [])
+    opened.check_quiet()
     opened.page.close()
 
 
@@ -133,30 +143,29 @@ def control(visit: Visit, widget: str, name: str) -> Any:
     return visit.page.locator(f"#{widget}").get_by_role("slider", name=name, exact=True)
 
 
-def stand(slider: Any, index: int) -> None:
-    """Move it by keyboard from where it is."""
-    slider.focus()
-    now = int(slider.input_value())
-    for _ in range(abs(index - now)):
-        slider.press("ArrowRight" if index > now else "ArrowLeft")
-    assert slider.input_value() == str(index)
+def grid_of(visit: Visit) -> Widget:
+    return Widget(visit.page, STOPS["grid"], inside="#grid")
+
+
+def explorer_of(visit: Visit, name: str = "explorer") -> Explorer:
+    return Explorer(visit.page, STOPS[name], inside=f"#{name}")
+
+
+@pytest.fixture
+def grid(visit: Visit) -> Widget:
+    return grid_of(visit)
+
+
+@pytest.fixture
+def explorer(visit: Visit) -> Explorer:
+    return explorer_of(visit)
 
 
 def test_every_slider_has_a_visible_label_a_name_and_a_readout(visit: Visit) -> None:
-    names = {
-        "grid": ["Draft length k", "Temperature T"],
-        "explorer": [
-            "Draft length k", "Acceptance rate α", "Draft cost c", "Verification slope",
-        ],
-        "measured": [
-            "Draft length k", "Temperature T", "Draft cost c", "Verification slope",
-        ],
-        "live": ["Draft length k", "Temperature T"],
-    }  # fmt: skip
-    for widget, expected in names.items():
+    for widget, labels in LABELS.items():
         box = visit.page.locator(f"#{widget}")
-        assert box.get_by_role("slider").count() == len(expected)
-        for name in expected:
+        assert box.get_by_role("slider").count() == len(labels)
+        for name in labels:
             slider = control(visit, widget, name)
             assert slider.count() == 1
             assert slider.get_attribute("data-lm-suppress-shortcuts") == "true"
@@ -167,13 +176,10 @@ def test_every_slider_has_a_visible_label_a_name_and_a_readout(visit: Visit) -> 
 
 
 class TestGrid:
-    def shown(self, visit: Visit) -> tuple[str, str, float]:
+    def check(self, grid: Widget, k: int, temperature: float) -> None:
         """Caption, name of the drawing, and height of its bar on the axis."""
-        box = visit.page.locator("#grid")
-        svg = box.locator("svg")
-        assert svg.count() == 1
-        assert svg.get_attribute("role") == "img"
-        height = svg.evaluate(
+        assert grid.caption() == describe(k, temperature)
+        height = grid.svg.evaluate(
             """svg => {
                 const axis = svg.querySelector('#axes_1 #patch_2 path').getBBox();
                 const bar = [...svg.querySelectorAll('#axes_1 path')].find((path) =>
@@ -181,158 +187,82 @@ class TestGrid:
                 return 7 * bar.getBBox().height / axis.height;
             }"""
         )
-        return (
-            box.locator("figcaption").inner_text(),
-            svg.get_attribute("aria-label") or "",
-            height,
-        )
-
-    def check(self, visit: Visit, k: int, temperature: float) -> None:
-        caption, name, height = self.shown(visit)
-        assert caption == name == describe(k, temperature)
         tokens = theory.expected_tokens(rate(temperature), k)
         assert height == pytest.approx(tokens, abs=0.01)
 
     def test_it_starts_where_it_was_told(self, open_widgets: Any) -> None:
         fresh = open_widgets()
-        self.check(fresh, 2, 1.0)
+        self.check(grid_of(fresh), 2, 1.0)
         fresh.page.close()
 
-    def test_keyboard_reaches_every_figure(self, visit: Visit) -> None:
-        k_slider = control(visit, "grid", "Draft length k")
-        t_slider = control(visit, "grid", "Temperature T")
-        for (i, k), (j, temperature) in product(enumerate(KS), enumerate(TEMPERATURES)):
-            stand(k_slider, i)
-            stand(t_slider, j)
-            self.check(visit, k, temperature)
+    def test_keyboard_reaches_every_figure(self, grid: Widget) -> None:
+        for k, temperature in product(KS, TEMPERATURES):  # some bars are alike
+            grid.stand(k, temperature)
+            self.check(grid, k, temperature)
 
-    def test_home_end_up_and_down(self, visit: Visit) -> None:
-        slider = control(visit, "grid", "Draft length k")
-        stand(control(visit, "grid", "Temperature T"), 0)
+    def test_home_end_up_and_down(self, grid: Widget) -> None:
+        grid.stand(6, 0.5)
         for key, k in (
             ("Home", 1), ("ArrowUp", 2), ("ArrowDown", 1), ("ArrowLeft", 1),
             ("End", 6), ("ArrowRight", 6),
         ):  # fmt: skip
-            slider.press(key)
-            self.check(visit, k, 0.5)
+            grid.slider(K).press(key)
+            self.check(grid, k, 0.5)
 
-    def test_mouse_drags_and_clicks(self, visit: Visit) -> None:
-        k_slider = control(visit, "grid", "Draft length k")
-        t_slider = control(visit, "grid", "Temperature T")
-        stand(k_slider, 0)
-        stand(t_slider, 0)
-        mouse = visit.page.mouse
-        mouse.move(*place(k_slider, 0, len(KS)))
-        mouse.down()
-        for index in (1, 3, 4, 2):
-            mouse.move(*place(k_slider, index, len(KS)), steps=3)
-            self.check(visit, KS[index], 0.5)
-        mouse.up()
-        mouse.click(*place(t_slider, 2, len(TEMPERATURES)))
-        self.check(visit, 3, 2.0)
+    def test_mouse_drags_and_clicks(self, grid: Widget) -> None:
+        grid.stand(1, 0.5)
+        for k in grid.drag(K, 1, 2, 4, 6, 3):
+            self.check(grid, k, 0.5)
+        grid.click(TEMPERATURE, 2.0)
+        self.check(grid, 3, 2.0)
 
-    def test_the_caption_is_announced(self, visit: Visit) -> None:
+    def test_the_caption_is_announced(self, visit: Visit, grid: Widget) -> None:
         """The same element all the time: a new one would not be read out."""
         caption = visit.page.locator("#grid figcaption").element_handle()
         assert caption.get_attribute("aria-live") == "polite"
-        stand(control(visit, "grid", "Temperature T"), 1)
+        grid.stand(1, 1.0)
         assert caption.is_visible()
         assert "temperature 1:" in caption.inner_text()
 
 
 class TestExplorer:
-    def values(self, visit: Visit, widget: str) -> dict[str, list[float]]:
-        return {
-            box.get_attribute("data-name"): json.loads(box.get_attribute("data-values"))
-            for box in visit.page.locator(f"#{widget} dd").all()
-        }
-
-    def check(
-        self, visit: Visit, widget: str, k: int, alpha: float, c: float, slope: float,
-        max_k: int = 16,
-    ) -> None:  # fmt: skip
-        def verify(n: int) -> float:
-            return 1 + slope * (n - 1)
-
-        curve = [theory.speedup(alpha, i, c, verify) for i in range(max_k + 1)]
-        tokens = theory.expected_tokens(alpha, k)
-        best = theory.best_k(alpha, c, verify, max_k=max_k)
-        shown = self.values(visit, widget)
-        assert shown["Tokens per call"] == pytest.approx([tokens], rel=0, abs=1e-9)
-        assert shown["Speedup"] == pytest.approx([curve[k]], rel=0, abs=1e-9)
-        assert shown["Best k"] == pytest.approx([best, max(curve)], rel=0, abs=1e-9)
-
-        box = visit.page.locator(f"#{widget}")
-        caption = box.locator("figcaption").inner_text()
-        assert f"{tokens:.2f} tokens per call, speedup {curve[k]:.2f}." in caption
-        assert f"best k is {best}, with speedup {max(curve):.2f}" in caption
-        assert (best == 0) == caption.endswith("guessing does not pay.")
-        assert box.locator("figcaption").get_attribute("aria-live") == "polite"
-        svg = box.locator("svg")
-        assert svg.get_attribute("aria-label").endswith(caption)
-        assert f"best k = {best}" in svg.text_content()
-        # The curve as drawn: heights over the axis in the ratio of the speedups.
-        points = svg.locator(".specdec-curve").get_attribute("points").split()
-        x, y = np.array([p.split(",") for p in points], dtype=float).T
-        floor = float(svg.locator(".specdec-now").get_attribute("y1"))
-        heights = (floor - y) / (floor - y[0])  # speedup at k = 0 is 1
-        assert heights == pytest.approx(np.array(curve), rel=2e-3)
-        assert np.diff(x) == pytest.approx([np.diff(x).mean()] * max_k, abs=0.011)
-        diamond = svg.locator(".specdec-best").get_attribute("d")
-        assert float(diamond[1:].split(",")[0]) == pytest.approx(x[best], abs=0.01)
-
     def test_it_starts_where_it_was_told(self, open_widgets: Any) -> None:
         fresh = open_widgets()
-        self.check(fresh, "explorer", 4, 0.8, 0.1, 0.0)
-        self.check(fresh, "measured", 4, MEASURED[1.0], 0.1, 0.0, max_k=8)
+        explorer_of(fresh).check(4, 0.8, 0.1, 0.0)
+        explorer_of(fresh, "measured").check(4, MEASURED[1.0], 0.1, 0.0)
         fresh.page.close()
 
-    def test_keyboard_moves_each_slider(self, visit: Visit) -> None:
-        sliders = [
-            control(visit, "explorer", name)
-            for name in (
-                "Draft length k", "Acceptance rate α", "Draft cost c",
-                "Verification slope",
-            )
-        ]  # fmt: skip
-        for at in ((4, 80, 10, 0), (7, 86, 3, 4), (0, 75, 0, 9), (16, 70, 20, 2)):
-            for slider, index in zip(sliders, at, strict=True):
-                stand(slider, index)
-            k, *rest = at
-            self.check(visit, "explorer", k, *(index / 100 for index in rest))
+    def test_keyboard_moves_each_slider(self, explorer: Explorer) -> None:
+        for values in (
+            (4, 0.8, 0.1, 0), (7, 0.86, 0.03, 0.04), (0, 0.75, 0, 0.09),
+            (16, 0.7, 0.2, 0.02),
+        ):  # fmt: skip
+            explorer.stand(*values)
+            explorer.check(*values)
 
-    def test_the_ends_of_the_sliders(self, visit: Visit) -> None:
-        names = ("Acceptance rate α", "Draft cost c", "Verification slope")
-        stand(control(visit, "explorer", "Draft length k"), 3)
+    def test_the_ends_of_the_sliders(self, explorer: Explorer) -> None:
+        explorer.stand(3, 0.8, 0.1, 0)
         for keys in product(("Home", "End"), repeat=3):
-            for name, key in zip(names, keys, strict=True):
-                control(visit, "explorer", name).press(key)
+            for name, key in zip((ALPHA, *COSTS), keys, strict=True):
+                explorer.slider(name).press(key)
             at = [float(key == "End") for key in keys]
-            self.check(visit, "explorer", 3, *at)
+            explorer.check(3, *at)
 
-    def test_mouse_moves_it(self, visit: Visit) -> None:
-        slider = control(visit, "explorer", "Acceptance rate α")
-        for name in ("Draft cost c", "Verification slope"):
-            stand(control(visit, "explorer", name), 2)
-        stand(control(visit, "explorer", "Draft length k"), 5)
-        mouse = visit.page.mouse
-        slider.press("Home")
-        mouse.move(*place(slider, 0, 101))
-        mouse.down()
-        for index in (30, 90, 60):
-            mouse.move(*place(slider, index, 101), steps=4)
-            now = int(slider.input_value())
-            assert abs(now - index) <= 2
-            self.check(visit, "explorer", 5, now / 100, 0.02, 0.02)
-        mouse.up()
+    def test_mouse_moves_it(self, explorer: Explorer) -> None:
+        explorer.stand(5, 0.8, 0.02, 0.02)
+        explorer.slider(ALPHA).press("Home")
+        for alpha in explorer.drag(ALPHA, 0, 0.3, 0.9, 0.6):
+            now = explorer.value(ALPHA)
+            assert now == pytest.approx(alpha, abs=0.021)
+            explorer.check(5, now, 0.02, 0.02)
 
     def test_measured_rates(self, visit: Visit) -> None:
-        slider = control(visit, "measured", "Temperature T")
-        for index, (temperature, alpha) in enumerate(MEASURED.items()):
-            stand(slider, index)
+        explorer = explorer_of(visit, "measured")
+        for temperature, alpha in MEASURED.items():
+            explorer.stand(4, temperature, 0.1, 0)
             text = f"{temperature:g} (α = {alpha:.2f})"
-            assert slider.get_attribute("aria-valuetext") == text
-            self.check(visit, "measured", 4, alpha, 0.1, 0.0, max_k=8)
+            assert explorer.readout(TEMPERATURE) == text
+            explorer.check(4, alpha, 0.1, 0.0)
 
     def test_the_pages_functions_equal_the_librarys_to_1e_9(self, visit: Visit) -> None:
         from specdec_lib.widgets import SpeedupExplorer
@@ -378,24 +308,24 @@ class TestExplorer:
 
 
 def test_live_says_that_it_needs_a_kernel_and_shows_what_was_decoded(
-    visit: Visit, pair: Pair
+    visit: Visit,
 ) -> None:
     box = visit.page.locator("#live")
-    for name in ("Draft length k", "Temperature T"):
+    for name in LABELS["live"]:
         assert control(visit, "live", name).is_disabled()
     note = box.locator(".specdec-note")
     assert note.is_visible()
     assert "need Python" in note.inner_text()
     assert "k = 4 and T = 1" in note.inner_text()
     run = sd.generate(
-        pair.target,
-        pair.tokenizer.encode(PROMPT),
-        draft=sd.ModelDraft(pair.draft, sd.Sampler()),
+        pair().target,
+        pair().tokenizer.encode(PROMPT),
+        draft=sd.ModelDraft(pair().draft, sd.Sampler()),
         k=4,
         max_new_tokens=200,
         seed=1,
     )
-    text = PROMPT + "".join(pair.tokenizer.pieces(run.tokens))
+    text = PROMPT + "".join(pair().tokenizer.pieces(run.tokens))
     assert box.locator(".specdec-text").text_content() == text
     summary = box.get_by_role("status").inner_text()
     assert f"200 tokens by {len(run.rounds)} calls" in summary
@@ -410,26 +340,24 @@ def test_live_says_that_it_needs_a_kernel_and_shows_what_was_decoded(
 def test_it_fits_a_telephone_and_answers_to_a_finger(open_widgets: Any) -> None:
     visit = open_widgets(NARROW, has_touch=True)
     page = visit.page
-    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+    check_no_scroll(page)
     for slider in page.locator("article input[type=range]").all():
         box = slider.bounding_box()
         assert box["height"] >= 24
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= NARROW["width"]
         assert box["width"] >= 200
+        check_within(slider)
     for svg in page.locator("article svg[role=img]").all():
-        box = svg.bounding_box()
-        assert box["x"] + box["width"] <= NARROW["width"]
+        check_within(svg)
     # Words of the curve can still be read.
     size = page.locator("#explorer svg").evaluate(
         "svg => 12 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width"
     )
     assert size >= 8.5
-    slider = control(visit, "grid", "Draft length k")
-    page.touchscreen.tap(*place(slider, 4, len(KS)))
-    assert slider.input_value() == "4"
-    assert "Length 6," in page.locator("#grid figcaption").inner_text()
-    assert (visit.errors, visit.foreign, visit.missing) == ([], [], [])
+    grid = grid_of(visit)
+    page.touchscreen.tap(*grid.at(K, 6))
+    assert grid.value(K) == 6
+    assert "Length 6," in grid.caption()
+    visit.check_quiet()
     page.close()
 
 
@@ -490,20 +418,8 @@ def test_it_can_be_read_in_both_themes(open_widgets: Any, scheme: str) -> None:
     page.close()
 
 
-def widget_state(page: Path) -> str:
-    found = re.search(
-        rf'<script type="{re.escape(STATE)}">(.*?)</script>',
-        page.read_text(encoding="utf-8"),
-        re.DOTALL,
-    )
-    return found[1] if found else ""
-
-
 def test_widgets_of_every_page_are_light(site: Path) -> None:
-    sizes = {
-        page.name: len(gzip.compress(widget_state(page).encode()))
-        for page in (site / "notebooks").glob("*.html")
-        if widget_state(page)
-    }
+    pages = (site / "notebooks").glob("*.html")
+    sizes = {page.name: widget_size(page) for page in pages if widget_size(page)}
     assert sizes, "no page has a widget"
     assert {name: size for name, size in sizes.items() if size > MAX_DATA} == {}
