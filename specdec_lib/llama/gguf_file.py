@@ -140,6 +140,8 @@ def _parse(content: mmap.mmap) -> tuple[dict[str, Any], dict[str, Tensor]]:
         fields[name] = cursor.value(cursor.number("I"))
     heads = [_tensor_head(cursor) for _ in range(tensor_count)]
     step = fields.get("general.alignment", 32)
+    if not isinstance(step, int) or step < 1:
+        raise ValueError(f"its general.alignment is {step!r}")
     start = -(-cursor.place // step) * step  # the tensors begin at a multiple
     tensors = {
         name: _tensor(content, name, shape, kind, start + place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,8 @@ from .quantised import decode, decode_into
 
 
 def read_config(file: GGUFFile) -> Config:
-    """The sizes and constants that the file states."""
-
-    def size(name: str, *default: int) -> int:
-        value = file.field(f"llama.{name}", *default)
-        if not isinstance(value, int):
-            raise ValueError(
-                f"{file.path}: llama.{name} must be one whole number, got {value!r}"
-            )
-        return value
-
+    """The sizes and constants that the file states; ValueError for bad ones."""
+    size, number = partial(_size, file), partial(_number, file)
     scaling = file.field("llama.rope.scaling.type", "none")
     if scaling not in ("none", "linear"):
         raise ValueError(
@@ -41,22 +34,39 @@ def read_config(file: GGUFFile) -> Config:
                 f"{head_width}, got {size(name)}"
             )
     vocabulary = file.tensors.get("token_embd.weight")
+    settings: dict[str, Any] = {
+        "vocab_size": vocabulary.shape[0] if vocabulary is not None else 0,
+        "context_window": size("context_length"),
+        "width": width,
+        "hidden": size("feed_forward_length"),
+        "layers": size("block_count"),
+        "heads": heads,
+        "kv_heads": size("attention.head_count_kv", heads),
+        "head_width": head_width,
+        "epsilon": number("attention.layer_norm_rms_epsilon"),
+        "rope_base": number("rope.freq_base", 10000.0),
+        "rope_factors": _rope_factors(file, head_width),
+    }
     try:
-        return Config(
-            vocab_size=vocabulary.shape[0] if vocabulary is not None else 0,
-            context_window=size("context_length"),
-            width=width,
-            hidden=size("feed_forward_length"),
-            layers=size("block_count"),
-            heads=heads,
-            kv_heads=size("attention.head_count_kv", heads),
-            head_width=head_width,
-            epsilon=float(file.field("llama.attention.layer_norm_rms_epsilon")),
-            rope_base=float(file.field("llama.rope.freq_base", 10000.0)),
-            rope_factors=_rope_factors(file, head_width),
-        )
+        return Config(**settings)
     except ValueError as error:
         raise ValueError(f"{file.path}: {error}") from None
+
+
+def _size(file: GGUFFile, name: str, *default: int) -> int:
+    value = file.field(f"llama.{name}", *default)
+    if not isinstance(value, int):
+        raise ValueError(
+            f"{file.path}: llama.{name} must be one whole number, got {value!r}"
+        )
+    return value
+
+
+def _number(file: GGUFFile, name: str, *default: float) -> float:
+    value = file.field(f"llama.{name}", *default)
+    if not isinstance(value, (int, float)):
+        raise ValueError(f"{file.path}: llama.{name} must be one number, got {value!r}")
+    return float(value)
 
 
 def _rope_factors(file: GGUFFile, head_width: int) -> tuple[float, ...] | None:
@@ -64,7 +74,7 @@ def _rope_factors(file: GGUFFile, head_width: int) -> tuple[float, ...] | None:
     if "rope_freqs.weight" in file.tensors:
         tensor = file.tensor("rope_freqs.weight", [head_width // 2])
         return tuple(decode(tensor.data, tensor.kind)[0].tolist())
-    factor = float(file.field("llama.rope.scaling.factor", 1.0))
+    factor = _number(file, "rope.scaling.factor", 1.0)
     return None if factor == 1 else (factor,) * (head_width // 2)
 
 

@@ -69,7 +69,8 @@ class LlamaTokenizer:
             raise ValueError(
                 f"kinds must be {len(tokens)} numbers, one a token, got {len(kinds)}"
             )
-        for name, id in (("bos_id", bos_id), ("eos_id", eos_id)):
+        given = {"bos_id": [bos_id], "eos_id": [eos_id], "stop_ids": stop_ids}
+        for name, id in ((name, id) for name, ids in given.items() for id in ids):
             if id is not None and not 0 <= id < len(tokens):
                 raise ValueError(
                     f"{name} must be inside 0 .. {len(tokens) - 1}, got {id}"

@@ -149,6 +149,7 @@ def test_a_template_does_no_harm():
         (dict(kinds=[1]), "kinds must be 259 numbers"),
         (dict(merges=["ab"]), "merges must be two pieces with a space, got 'ab'"),
         (dict(eos_id=259), "eos_id must be inside 0 .. 258, got 259"),
+        (dict(stop_ids=[2, -1]), "stop_ids must be inside 0 .. 258, got -1"),
     ],
 )
 def test_bad_lists(change, message):
