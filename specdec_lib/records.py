@@ -194,8 +194,7 @@ def bootstrap_interval(
     Source: Efron and Tibshirani 1993, sections 8.3 and 13.3 (percentile interval).
     """
     estimate = ratio(records, numerator, denominator)
-    if not 0 < level < 1:
-        raise ValueError(f"level must be inside 0 .. 1, got {level}")
+    bounds = _bounds(level)
     if estimate is None:
         return None
     clusters = _clusters(records, by)
@@ -207,9 +206,7 @@ def bootstrap_interval(
     draws = _draws(n, resamples, seed)
     parts, wholes = draws @ part, draws @ whole
     some = wholes > 0  # a draw without any tested guess says nothing
-    low, high = np.quantile(
-        parts[some] / wholes[some], [(1 - level) / 2, (1 + level) / 2]
-    )
+    low, high = np.quantile(parts[some] / wholes[some], bounds)
     return Interval(estimate, float(low), float(high))
 
 
@@ -229,11 +226,11 @@ def best_k_interval(
     that with the largest :func:`call_cost` speedup. ``records`` are of one draft and
     one temperature, and have the same clusters at every k: ValueError otherwise.
     """
+    bounds = _bounds(level)
     ks = sorted({record["k"] for record in records})
     groups = [[r for r in records if r["k"] == k] for k in ks]
     every, drawn = _drawn_speedups(groups, draft_cost, verify_cost, by, resamples, seed)
     best = np.array(ks)[np.argmax(drawn, axis=0)]
-    bounds = [(1 - level) / 2, (1 + level) / 2]
     low, high = np.quantile(best, bounds, method="inverted_cdf")
     return Interval(ks[int(np.argmax(every))], int(low), int(high))
 
@@ -254,12 +251,19 @@ def gain_interval(
     As :func:`bootstrap_interval`, with the same texts drawn for both; the speedup is
     that of :func:`call_cost`. Both must have the same clusters: ValueError otherwise.
     """
+    bounds = _bounds(level)
     (mine, other), drawn = _drawn_speedups(
         [records, baseline], draft_cost, verify_cost, by, resamples, seed
     )
-    bounds = [(1 - level) / 2, (1 + level) / 2]
     low, high = np.quantile(drawn[0] / drawn[1] - 1, bounds)
     return Interval(mine / other - 1, float(low), float(high))
+
+
+def _bounds(level: float) -> list[float]:
+    """The two quantiles with a share of ``level`` of all draws between them."""
+    if not 0 < level < 1:
+        raise ValueError(f"level must be inside 0 .. 1, got {level}")
+    return [(1 - level) / 2, (1 + level) / 2]
 
 
 def _drawn_speedups(

@@ -749,6 +749,9 @@ def test_gain_of_one_policy_over_another_by_hand():
     assert same == (0.0, 0.0, 0.0)
     with pytest.raises(ValueError, match="same clusters"):
         ex.gain_interval(some, base[:1], 0.1)
+    for bad in (-0.5, 0, 1):
+        with pytest.raises(ValueError, match="level must be inside 0 .. 1"):
+            ex.gain_interval(some, base, 0.1, level=bad)
 
 
 POLICIES = [

@@ -652,6 +652,8 @@ def test_intervals_that_cannot_be():
         ex.bootstrap_interval(fake([(1, 2)]), "accepted", "tested")
     with pytest.raises(ValueError, match=r"level must be inside 0 .. 1, got 95"):
         ex.bootstrap_interval(fake([(1, 2)] * 3), "accepted", "tested", level=95)
+    with pytest.raises(ValueError, match=r"level must be inside 0 .. 1, got -0.5"):
+        ex.best_k_interval(fake([(1, 2)] * 3), 0.1, level=-0.5)
 
 
 def test_summaries_by_group(records):
