@@ -163,9 +163,12 @@ def _timed(rounds: Iterator[Round]) -> _Run:
     )
 
 
+SIZES = (1, 2, 3, 5, 8, 12, 16)  # tokens per call that give a curve its shape
+
+
 def measure_cost_curve(
     model: LanguageModel,
-    ns: Sequence[int] = (1, 2, 3, 5, 8, 12, 16),
+    ns: Sequence[int] = SIZES,
     *,
     context: int = 128,
     repeats: int = 11,
@@ -177,9 +180,9 @@ def measure_cost_curve(
     context
         how many tokens the model has read before each call, >= 0.
     repeats
-        calls of each size, >= 1, in turn, so that what disturbs the machine disturbs
-        all sizes alike; the curve is made of the quickest of each, since other work
-        only ever adds, after a turn that is not counted.
+        calls of each size that count, >= 1, after one that does not. Sizes take turns,
+        so that what disturbs the machine disturbs all of them alike; the curve is made
+        of the quickest of each, since other work only ever adds.
 
     Taking back what a call has read belongs to it. Raises ValueError where context and
     the largest n do not fit the model's context window. It takes some seconds with a

@@ -439,7 +439,8 @@ def policy_records(
         simplest.
 
     Other arguments and the records are as in :class:`Sweep`; there ``draft`` is the
-    policy's name and ``k`` the most guesses of a round.
+    policy's name and ``k`` the most guesses of a round. ValueError for guesses that are
+    a tree.
     """
     records = []
     for name, temperature, seed, prompt in itertools.product(

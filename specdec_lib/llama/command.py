@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from .. import theory
-from ..comparison import measure_cost_curve
+from ..comparison import SIZES, measure_cost_curve
 from ..decoding import DraftLength, Generation, stream
 from ..draft_length import copies_that_pay
 from ..drafts import Draft, SuffixDraft
@@ -22,8 +22,7 @@ from . import fetch, load
 if TYPE_CHECKING:
     from .tokenizer import LlamaTokenizer
 
-MOST = 15  # guesses a round at most, where the length is chosen as it goes
-SIZES = (1, 2, 3, 5, 8, 12, 16)
+MOST = SIZES[-1] - 1  # guesses a round, where the length is chosen as it goes
 
 
 def is_real(model: str | None) -> bool:
