@@ -64,6 +64,10 @@ class HuggingFaceModel:
     came before, and the model takes a mask and positions; elsewhere a tree is read
     branch by branch.
 
+    Where the model changes its rotary angles with the length of what it reads at once
+    (RoPE scaling "dynamic" or "longrope"), ``transformers`` itself gives other logits
+    token by token than at once, beyond the length from which it does so.
+
     Raises TypeError for what is no model of ``transformers``, and ValueError for one
     that is in training mode, not causal, or cannot be rewound (a state-space model).
     """
@@ -83,9 +87,10 @@ class HuggingFaceModel:
             check_count("vocab_size", vocab_size, 1)
         self.model = model
         config = model.config.get_text_config()
-        # Names that differ between versions of transformers, the newest first.
-        self._cache_name = _taken(model, "cache") or "past_key_values"
-        self._rows_name = _taken(model, "logits_to_keep", "num_logits_to_keep")
+        taken = inspect.signature(model.forward).parameters
+        # "cache" since version 5; a model of one's own may know one name alone.
+        self._cache_name = "cache" if "cache" in taken else "past_key_values"
+        self._keeps_last = "logits_to_keep" in taken
         width = self._width()
         if vocab_size is not None and vocab_size > width:
             raise ValueError(
@@ -151,8 +156,8 @@ class HuggingFaceModel:
         """
         device = self.model.device
         options: dict[str, Any] = {self._cache_name: cache}
-        if self._rows_name is not None:
-            options[self._rows_name] = max(rows, 1)  # 0 means all of them
+        if self._keeps_last:
+            options["logits_to_keep"] = max(rows, 1)  # 0 means all of them
         if positions is not None:
             options["position_ids"] = torch.tensor([positions], device=device)
             options["attention_mask"] = mask
@@ -297,7 +302,7 @@ class HuggingFaceState:
     def _crop(self, count: int) -> None:
         """Drop the last ``count`` entries of the cache."""
         if count and self._cache is not None:
-            # The negative count is what all versions understand.
+            # A count below 0 is what older and newer versions understand alike.
             self._cache.crop(-count)
 
 
@@ -419,10 +424,8 @@ def load(
     if gguf_file is not None:
         shared["gguf_file"] = gguf_file
     tokenizer = transformers.AutoTokenizer.from_pretrained(where, **shared)
-    version = tuple(map(int, transformers.__version__.split(".")[:2]))
-    called = "dtype" if version >= (4, 56) else "torch_dtype"
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        where, **{called: getattr(torch, dtype)}, **options, **shared
+        where, dtype=getattr(torch, dtype), **{**options, **shared}
     )
     ours = HuggingFaceModel(
         model.eval(),
@@ -442,12 +445,15 @@ def _place(
     """What ``from_pretrained`` is given: the name or folder, and the GGUF file."""
     from .llama import fetch
 
-    path = fetch.find(name) if os.fspath(name) in fetch.MODELS else Path(name)
+    if os.fspath(name) in fetch.MODELS:
+        path = fetch.find(name)
+    else:
+        path = Path(name).expanduser()
     if gguf_file is None and path.suffix == ".gguf":
-        if not path.expanduser().exists():
+        if not path.exists():
             raise FileNotFoundError(f"there is no file {path}")
-        return str(path.expanduser().parent), path.name
-    return os.fspath(name), gguf_file
+        return str(path.parent), path.name
+    return (str(path) if path.exists() else os.fspath(name)), gguf_file
 
 
 def check_same_vocabulary(a: Any, b: Any) -> None:
@@ -469,12 +475,6 @@ def check_same_vocabulary(a: Any, b: Any) -> None:
             f"the first that differs is {text!r}, id {mine.get(text)} in a and "
             f"{other.get(text)} in b"
         )
-
-
-def _taken(model: Any, *names: str) -> str | None:
-    """The first of these names that a call of the model takes."""
-    taken = inspect.signature(model.forward).parameters
-    return next((name for name in names if name in taken), None)
 
 
 def _check_model(model: Any) -> None:

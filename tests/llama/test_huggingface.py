@@ -266,6 +266,34 @@ def test_greedy_text_is_the_same_with_any_draft(name):
     assert kept["tree"][0] > 0
 
 
+@each_model
+def test_every_layer_is_rewound(name):
+    """After every round, target's and draft's."""
+    states = []
+
+    def watched(model):
+        def start():
+            states.append(model.start())
+            return states[-1]
+
+        return SimpleNamespace(vocab_size=V, bos_id=1, context_window=64, start=start)
+
+    target, far = watched(MODELS[name]), watched(HuggingFaceModel(tiny("GPT2", 3)))
+    for draft, verify in (
+        (sd.ModelDraft(far), sd.verify_tokens),
+        (sd.TreeDraft(far), sd.verify_tree),
+    ):
+        rejected = 0
+        options = dict(draft=draft, verify=verify, max_new_tokens=30, seed=1)
+        for each in sd.stream(target, TOKENS[:4], **options):
+            rejected += len(each.drafted) - each.accepted
+            assert len(states) == 2
+            for state in states:
+                assert layer_lengths(state) == {state.length}
+        assert rejected
+        states.clear()
+
+
 SMALL = dict(vocab_size=3, bos_token_id=0)
 
 
@@ -374,10 +402,13 @@ def test_states_share_nothing():
         np.testing.assert_allclose(state.extend([5])[0], expected, **CLOSE)
 
 
-def bert(**options):
-    return transformers.BertLMHeadModel(
-        transformers.BertConfig(**{**SIZES, **options})
-    ).eval()
+LAYERS = ["conv", "full_attention", "conv"]  # a convolution keeps no tokens
+
+
+def bert():
+    """It sees what comes after a token too."""
+    config = transformers.BertConfig(**SIZES, is_decoder=False)
+    return transformers.BertLMHeadModel(config).eval()
 
 
 @pytest.mark.parametrize(
@@ -405,7 +436,14 @@ def bert(**options):
             ValueError,
             "rewound, but MambaForCausalLM keeps a running state",
         ),
-        (lambda: bert(is_decoder=False), ValueError, "model must"),
+        (
+            lambda: transformers.Lfm2ForCausalLM(
+                transformers.Lfm2Config(**GROUPED, layer_types=LAYERS)
+            ).eval(),
+            ValueError,
+            "a cache that can be cropped, which Lfm2ForCausalLM does not",
+        ),
+        (bert, ValueError, "causal, but BertLMHeadModel gives other logits"),
     ],
 )
 def test_models_that_cannot_be_used(make, error, message):
@@ -462,10 +500,30 @@ def test_loading_what_is_not_there(tmp_path):
         huggingface.load(tmp_path / "x.gguf")
 
 
+@pytest.mark.parametrize("dtype", ("float32", "float64"))
+def test_loading_from_a_folder(tmp_path, dtype):
+    tokenizers = pytest.importorskip("tokenizers", reason="it is not installed")
+    words = {f"w{i}": i for i in range(V)}
+    plain = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+    plain.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=plain, bos_token="w4")
+    fast.save_pretrained(tmp_path)
+    RAW["Llama"].save_pretrained(tmp_path)
+    model, tokenizer = huggingface.load(tmp_path, dtype=dtype, context_window=20)
+    check_same_vocabulary(tokenizer, fast)
+    assert (model.vocab_size, model.bos_id, model.context_window) == (V, 4, 20)
+    rows = model.start().extend(tokenizer("w3 w9").input_ids)
+    assert rows.dtype == dtype
+    bound = 1e-9 if dtype == "float64" else 1e-4
+    np.testing.assert_allclose(rows, from_scratch("Llama", [3, 9]), rtol=0, atol=bound)
+    assert huggingface.load(str(tmp_path), bos_id=2)[0].bos_id == 2
+
+
 @pytest.mark.slow
 def test_the_real_model(smollm2_path):
     """32 tokens beside transformers' own loop, plain and with guesses."""
-    model, tokenizer = huggingface.load(smollm2_path)
+    assert smollm2_path.suffix == ".gguf"
+    model, tokenizer = huggingface.load("smollm2")
     assert (model.vocab_size, model.context_window, model.bos_id) == (49152, 8192, 1)
     assert model.reads_trees
     check_same_vocabulary(tokenizer, tokenizer)
