@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from serve import make_server
 
 from specdec_lib import experiments, theory
 from specdec_lib.pair import Pair, book_pair
@@ -38,6 +40,15 @@ class Visit:
     def check_quiet(self) -> None:
         """No error, nothing asked of another server, no file missing."""
         assert (self.errors, self.foreign, self.missing) == ([], [], [])
+
+
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder until the generator is resumed: the address, ended by a slash."""
+    server = make_server(0, folder)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/"
+    server.shutdown()
+    server.server_close()
 
 
 def place(slider: Any, index: int, stops: int) -> tuple[float, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ from urllib.parse import quote
 
 import pytest
 from browser import NoBrowser, launch
-from serve import SITE, make_server
-from site_kit import NARROW, WIDE, Visit
+from serve import SITE
+from site_kit import NARROW, WIDE, Visit, served
 
 
 def built_pages() -> list[str]:
@@ -34,11 +33,7 @@ def site() -> Path:
 @pytest.fixture(scope="session")
 def address(site: Path) -> Iterator[str]:
     """The address at which the site is served."""
-    server = make_server(0, site)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/"
-    server.shutdown()
-    server.server_close()
+    yield from served(site)
 
 
 @pytest.fixture(scope="session")
@@ -120,31 +115,32 @@ def open_page(browser: Any, address: str) -> Iterator[Callable[..., Visit]]:
         context.close()
 
 
-@pytest.fixture(scope="module")
-def chapter(request: Any, open_page: Callable[..., Visit]) -> Iterator[Visit]:
-    """The page that a module of tests calls `PAGE`, opened once for all of them."""
-    opened = open_page(request.module.PAGE)
+def page_of(
+    request: Any, open_page: Callable[..., Visit], viewport: dict[str, int] = WIDE
+) -> Iterator[Visit]:
+    """The page that a module of tests calls `PAGE`; nothing may go wrong on it."""
+    opened = open_page(request.module.PAGE, viewport)
     yield opened
     opened.check_quiet()
     opened.page.close()
+
+
+@pytest.fixture(scope="module")
+def chapter(request: Any, open_page: Callable[..., Visit]) -> Iterator[Visit]:
+    """The page called `PAGE`, opened once for all tests of the module."""
+    yield from page_of(request, open_page)
 
 
 @pytest.fixture
 def fresh(request: Any, open_page: Callable[..., Visit]) -> Iterator[Visit]:
     """The same page for one test alone, before anything on it was touched."""
-    opened = open_page(request.module.PAGE)
-    yield opened
-    opened.check_quiet()
-    opened.page.close()
+    yield from page_of(request, open_page)
 
 
 @pytest.fixture
 def telephone(request: Any, open_page: Callable[..., Visit]) -> Iterator[Visit]:
     """The same page for one test, on a screen as narrow as a telephone's."""
-    opened = open_page(request.module.PAGE, NARROW)
-    yield opened
-    opened.check_quiet()
-    opened.page.close()
+    yield from page_of(request, open_page, NARROW)
 
 
 @pytest.fixture(scope="module", params=built_pages())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 from bs4 import BeautifulSoup
 from bs4.element import Script
-from serve import SITE, make_server
+from serve import SITE
 from site_kit import (
     HUNDREDTHS,
     MAX_DATA,
@@ -30,6 +29,7 @@ from site_kit import (
     check_no_scroll,
     check_within,
     pair,
+    served,
     widget_size,
 )
 
@@ -107,11 +107,7 @@ def widget_page(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             (folder / part.name).symlink_to(part)
     (folder / "notebooks").mkdir()
     (folder / "notebooks" / "widgets.html").write_text(str(page), encoding="utf-8")
-    server = make_server(0, folder)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/"
-    server.shutdown()
-    server.server_close()
+    yield from served(folder)
 
 
 @pytest.fixture(scope="module")
