@@ -88,7 +88,7 @@ class HuggingFaceModel:
         self.model = model
         config = model.config.get_text_config()
         taken = inspect.signature(model.forward).parameters
-        # "cache" since version 5; a model of one's own may know one name alone.
+        # Versions differ in the name.
         self._cache_name = "cache" if "cache" in taken else "past_key_values"
         self._keeps_last = "logits_to_keep" in taken
         width = self._width()
@@ -98,9 +98,7 @@ class HuggingFaceModel:
             )
         self._vocab_size = vocab_size or width
         window = getattr(config, "max_position_embeddings", None)
-        if context_window is not None and window is not None:
-            window = min(window, context_window)
-        self._context_window = window if window is not None else context_window
+        self._context_window: int | None = window
         if bos_id is None:
             own = getattr(config, "bos_token_id", None)
             if isinstance(own, int) and 0 <= own < self._vocab_size:
@@ -110,6 +108,8 @@ class HuggingFaceModel:
         self._bos_id = bos_id
         self._check_contract()
         self.reads_trees = self._finds_trees_right()
+        if context_window is not None:
+            self._context_window = min(context_window, window or context_window)
 
     @property
     def vocab_size(self) -> int:
@@ -203,7 +203,7 @@ class HuggingFaceModel:
 
     def _finds_trees_right(self) -> bool:
         """Whether a small tree gives the rows of its branches."""
-        if self.model.dtype not in (torch.float32, torch.float64):
+        if self._precision() > torch.finfo(torch.float32).eps:
             return False  # rounding would hide a wrong mask
         if not _sees_everything(self.model.config.get_text_config()):
             return False
@@ -228,8 +228,15 @@ class HuggingFaceModel:
 
     def _same(self, a: Floats, b: Floats) -> bool:
         """Whether rows of logits are equal but for rounding."""
-        bound = ROUNDINGS * torch.finfo(self.model.dtype).eps * np.abs(b).max()
+        bound = ROUNDINGS * self._precision() * np.abs(b).max()
         return bool(np.abs(a - b).max() <= bound)
+
+    def _precision(self) -> float:
+        """The relative rounding of a product; float32 may be told to round more."""
+        dtype = self.model.dtype
+        if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
+            dtype = torch.float16
+        return float(torch.finfo(dtype).eps)
 
 
 class HuggingFaceState:

@@ -314,6 +314,8 @@ def test_the_context_window():
     assert model.context_window == 8
     assert HuggingFaceModel(RAW["Llama"], context_window=99).context_window == 64
     assert HuggingFaceModel(RAW["Bloom"], context_window=99).context_window == 99
+    shortest = HuggingFaceModel(RAW["Llama"], context_window=1)
+    assert (shortest.context_window, shortest.reads_trees) == (1, True)
     state = model.start()
     state.extend([1] * 6)
     with pytest.raises(ValueError, match="window of 8: 6 read, 3 more given"):
@@ -360,6 +362,17 @@ def test_lower_precision(name):
     bound = 1e-4 if name == torch.float32 else 0.3
     np.testing.assert_allclose(rows, expected, rtol=0, atol=bound)
     assert model.reads_trees == (name == torch.float32)
+
+
+def test_float32_that_rounds_more():
+    """Then no small tree can show that a mask is right."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert not HuggingFaceModel(tiny("Llama", dtype=torch.float32)).reads_trees
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert HuggingFaceModel(tiny("Llama", dtype=torch.float32)).reads_trees
 
 
 def test_no_gradients():
