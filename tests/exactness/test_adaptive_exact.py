@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from test_planted_faults import broken_draft
 from toys import (
+    EXACT,
     GAPPED,
     OTHER,
     PROMPT,
@@ -18,7 +19,6 @@ from toys import (
 
 import specdec_lib as sd
 
-EXACT = 1e-12
 PLAIN = sd.Sampler()
 TABLE = sd.Calibration((0.5, 0.7), (0.35, 0.6, 0.9))
 NEAR = sd.FunctionModel(

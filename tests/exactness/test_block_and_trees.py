@@ -8,9 +8,11 @@ import pytest
 from test_exact_ngrams import STOP, fitted
 from toys import (
     DRAFTS,
+    EXACT,
     GAPPED,
     OTHER,
     TARGET,
+    TEMPERATURES,
     PointMass,
     ReadsTrees,
     inexactness,
@@ -18,6 +20,7 @@ from toys import (
     outside_of,
     pair,
     plain,
+    samplers,
     table_model,
     total_variation,
     whole_loop,
@@ -27,9 +30,6 @@ import specdec_lib as sd
 from specdec_lib.drafts.trees import DRAWS
 from specdec_lib.models import node_depths
 
-EXACT = 1e-12
-TEMPERATURES = (0.0, 0.5, 1.0, 1.7)
-FILTERS = tuple(itertools.product((None, 2), (None, 0.8)))
 CASES = [  # temperature, top_k, top_p
     (0.0, None, None),
     (0.0, 2, 0.8),
@@ -48,12 +48,6 @@ SHAPES = {
     "a child before its parent's sibling": (-1, 0, -1, 2),
     "one branch deeper": (-1, -1, 1, 2),
 }
-
-
-def samplers(temperature):
-    return [
-        sd.Sampler(temperature, top_k=top_k, top_p=top_p) for top_k, top_p in FILTERS
-    ]
 
 
 def tree(shape, draw="without replacement", model=OTHER, sampler=None):

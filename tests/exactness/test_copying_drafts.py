@@ -1,11 +1,10 @@
 """Drafts that copy leave the target's distribution as it is, to 1e-12."""
 
 import pytest
-from toys import TARGET, inexactness, merged, table_model, whole_loop
+from toys import EXACT, TARGET, inexactness, merged, table_model, whole_loop
 
 import specdec_lib as sd
 
-EXACT = 1e-12
 PROMPT = (0, 1, 2, 0, 1)  # with something to copy
 WAYS = [whole_loop, merged]
 

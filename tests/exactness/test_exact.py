@@ -6,32 +6,25 @@ import numpy as np
 import pytest
 from toys import (
     DRAFTS,
+    EXACT,
     GAPPED,
     OTHER,
     PROMPT,
     TARGET,
+    TEMPERATURES,
     PointMass,
     inexactness,
     merged,
     outside_of,
     pair,
     plain,
+    samplers,
     table_model,
     total_variation,
     whole_loop,
 )
 
 import specdec_lib as sd
-
-EXACT = 1e-12
-TEMPERATURES = (0.0, 0.5, 1.0, 1.7)
-FILTERS = tuple(itertools.product((None, 2), (None, 0.8)))
-
-
-def samplers(temperature):
-    return [
-        sd.Sampler(temperature, top_k=top_k, top_p=top_p) for top_k, top_p in FILTERS
-    ]
 
 
 def test_the_oracle_itself_by_hand():

@@ -4,12 +4,11 @@ import functools
 
 import numpy as np
 import pytest
-from toys import inexactness, merged, plain, total_variation, whole_loop
+from toys import EXACT, inexactness, merged, plain, total_variation, whole_loop
 
 import specdec_lib as sd
 from specdec_lib.ngram import NGramModel
 
-EXACT = 1e-12
 STOP = 4
 
 

@@ -3,12 +3,20 @@
 from dataclasses import dataclass, replace
 
 import pytest
-from toys import OTHER, TARGET, PointMass, inexactness, merged, table_model, whole_loop
+from toys import (
+    EXACT,
+    OTHER,
+    TARGET,
+    PointMass,
+    inexactness,
+    merged,
+    table_model,
+    whole_loop,
+)
 
 import specdec_lib as sd
 from specdec_lib.drafts import mixtures
 
-EXACT = 1e-12
 THIRD = table_model(9)
 WAYS = [whole_loop, merged]
 PROMPT = (0, 1, 2, 0, 1)  # with something to remember

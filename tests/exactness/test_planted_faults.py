@@ -11,6 +11,7 @@ import types
 import numpy as np
 import pytest
 from toys import (
+    EXACT,
     OTHER,
     PROMPT,
     TARGET,
@@ -31,7 +32,6 @@ from specdec_lib.drafts import model as drafts
 from specdec_lib.drafts import trees
 from specdec_lib.verification import block, exact, lossy, tree
 
-EXACT = 1e-12
 PLAIN = sd.Sampler()
 
 

@@ -15,7 +15,18 @@ import numpy as np
 import specdec_lib as sd
 
 PROMPT = (0, 1)
+EXACT = 1e-12  # of a probability: what rounding may do
+TEMPERATURES = (0.0, 0.5, 1.0, 1.7)
 Outcomes = dict[tuple[int, ...], float]
+
+
+def samplers(temperature: float) -> list[sd.Sampler]:
+    """With and without each of the filters."""
+    return [
+        sd.Sampler(temperature, top_k=top_k, top_p=top_p)
+        for top_k in (None, 2)
+        for top_p in (None, 0.8)
+    ]
 
 
 def table_model(seed: int, vocab_size: int = 3, scale: float = 1.5, gaps: int = 0):
