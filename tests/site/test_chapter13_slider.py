@@ -6,15 +6,13 @@ functions, where the model was fetched; the counts of the other with a count by 
 
 from __future__ import annotations
 
-import gzip
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from site_kit import NARROW, Visit, place
+from site_kit import MAX_DATA, Visit, Widget, widget_size
 
 pytestmark = pytest.mark.browser
 
@@ -26,74 +24,36 @@ STORY = (
 TOKENS, LAYER, HEAD = 21, 17, 5
 START = 15
 BLUE, HATCHED = "#0072b2", "url("  # as the drawing says it
-MAX_DATA = 150_000  # bytes, compressed
+LOOKS, READ = "Token that looks back", "Tokens read"
+STORY_STOPS = {LOOKS: range(TOKENS)}
+CACHE_STOPS = {READ: range(1, 9)}
 
 
-@pytest.fixture(scope="module")
-def chapter(open_page: Callable[..., Visit]) -> Iterator[Visit]:
-    visit = open_page(PAGE)
-    yield visit
-    visit.page.close()
+class Boxes(Widget):
+    """A slider and a figure of rectangles."""
 
-
-class Slider:
-    """A slider and the figure it moves; ``begins`` begins every caption of it."""
-
-    def __init__(self, page: Any, label: str, begins: str) -> None:
-        self.page = page
-        self.begins = begins
-        self.handle = page.get_by_role("slider", name=label)
-        self.handle.wait_for()
-        self.handle.scroll_into_view_if_needed()
-        self.figure = page.locator(".specdec-figure").filter(has_text=begins)
-
-    def press(self, key: str) -> None:
-        self.handle.focus()
-        self.page.keyboard.press(key)
-
-    def shows(self, number: int) -> str:
-        """The caption of this number, once it is the one that is shown."""
-        wanted = f"Token {number}, '"
-        self.page.wait_for_function(
-            """([wanted, part]) => [...document.querySelectorAll(
-                '.specdec-figure figcaption')].some(c => c.offsetParent
-                && c.innerText.startsWith(wanted) && c.innerText.includes(part))""",
-            arg=[wanted, self.begins],
-            timeout=5000,
-        )
-        captions = self.page.locator(".specdec-figure figcaption").all_inner_texts()
-        seen = [c for c in captions if c.startswith(wanted) and self.begins in c]
-        assert len(seen) == 1, seen
-        return str(seen[0])
-
-    def bars(self, colour: str) -> list[dict[str, float]]:
-        """The patches of a fill in the drawing that is shown, as boxes."""
-        found = self.page.evaluate(
-            """([part, colour]) => {
-                const figure = [...document.querySelectorAll('.specdec-figure')]
-                    .find((f) => f.innerText.includes(part));
-                const svg = [...figure.querySelectorAll('svg')]
-                    .find((s) => s.getBoundingClientRect().width > 0);
-                return [...svg.querySelectorAll('[id^="axes_"] > g > path')]
-                    .filter((p) => (p.getAttribute('style') || '')
-                        .toLowerCase().includes('fill: ' + colour))
-                    .map((p) => p.getBBox())
-                    .map((b) => ({ x: b.x, y: b.y, w: b.width, h: b.height }));
-            }""",
-            [self.begins, colour],
+    def boxes(self, colour: str) -> list[dict[str, Any]]:
+        """Those of this fill in the drawing that is shown."""
+        found = self.svg.evaluate(
+            """(svg, colour) => [...svg.querySelectorAll('[id^="axes_"] > g > path')]
+                .filter((p) => (p.getAttribute('style') || '')
+                    .toLowerCase().includes('fill: ' + colour))
+                .map((p) => p.getBBox())
+                .map((b) => ({ x: b.x, y: b.y, w: b.width, h: b.height }))""",
+            colour,
         )
         assert isinstance(found, list)
         return found
 
 
 @pytest.fixture
-def head(chapter: Visit) -> Slider:
-    return Slider(chapter.page, "Token that looks back", "gives weight")
+def head(chapter: Visit) -> Boxes:
+    return Boxes(chapter.page, STORY_STOPS)
 
 
 @pytest.fixture
-def cache(chapter: Visit) -> Slider:
-    return Slider(chapter.page, "Tokens read", "Without a cache")
+def cache(chapter: Visit) -> Boxes:
+    return Boxes(chapter.page, CACHE_STOPS)
 
 
 @pytest.fixture(scope="module")
@@ -126,60 +86,47 @@ def seen() -> np.ndarray:
 
 
 def weights(caption: str) -> list[tuple[float, int]]:
+    """The two largest, and the tokens that they are given to."""
     found = re.findall(r"(\d\.\d\d) to '[^']*' at (\d+)", caption)
     return [(float(weight), int(at)) for weight, at in found]
 
 
-def test_it_starts_at_the_second_anna(chapter: Visit) -> None:
+def test_it_starts_at_the_second_anna(fresh: Visit) -> None:
     """Before anything is touched: she looks at what followed the first."""
-    slider = Slider(chapter.page, "Token that looks back", "gives weight")
-    text = slider.shows(START)
-    assert "'Anna'" in text
-    weight, at = weights(text)[0]
-    assert (at, "to 'm' at 3" in text) == (3, True)
+    widget = Boxes(fresh.page, STORY_STOPS)
+    caption = widget.caption()
+    assert caption.startswith(f"Token {START}, 'Anna', ")
+    assert widget.readout(LOOKS) == "Anna"
+    assert "to 'm' at 3" in caption
+    weight, at = weights(caption)[0]
+    assert at == 3
     assert weight > 0.5
 
 
-def test_the_arrow_keys_walk_through_the_story(head: Slider, seen: np.ndarray) -> None:
-    head.press("Home")
-    for i in range(TOKENS):
-        if i:
-            head.press("ArrowRight")
-        told = weights(head.shows(i))
+def test_the_arrow_keys_walk_through_the_story(head: Boxes, seen: np.ndarray) -> None:
+    for (i,), caption in head.everywhere():
+        assert caption.startswith(f"Token {i}, '{head.readout(LOOKS)}', ")
+        told = weights(caption)
         assert told
         for weight, at in told:
             assert weight == pytest.approx(seen[i, at], abs=0.0056)
         assert told[0][0] == pytest.approx(seen[i].max(), abs=0.0056)
-    head.press("ArrowRight")  # it ends there
-    head.shows(TOKENS - 1)
-    head.press("ArrowLeft")
-    head.shows(TOKENS - 2)
 
 
-def test_the_bars_are_the_weights(head: Slider, seen: np.ndarray) -> None:
+def test_the_bars_are_the_weights(head: Boxes, seen: np.ndarray) -> None:
     """Read from the picture: heights in the ratio of the weights."""
-    head.press("Home")
-    for i in range(TOKENS):
-        if i:
-            head.press("ArrowRight")
-        head.shows(i)
-        if i not in (0, 5, START, TOKENS - 1):
-            continue
-        heights = np.array([bar["h"] for bar in head.bars(BLUE)])
+    for i in (0, 5, START, TOKENS - 1):
+        head.stand(i)
+        heights = np.array([bar["h"] for bar in head.boxes(BLUE)])
         assert len(heights) == i + 1  # nothing after the token itself
         assert heights / heights.sum() == pytest.approx(seen[i, : i + 1], abs=0.01)
 
 
-def test_the_mouse_drags_it(head: Slider) -> None:
-    head.press("Home")
-    mouse = head.page.mouse
-    mouse.move(*place(head.handle, 0, TOKENS))
-    mouse.down()
-    for i in (3, 17, 20, 8):
-        mouse.move(*place(head.handle, i, TOKENS), steps=5)
-        head.shows(i)
-    mouse.up()
-    head.shows(8)
+def test_the_mouse_drags_it(head: Boxes) -> None:
+    head.stand(0)
+    for i in head.drag(LOOKS, 0, 3, 17, 20, 8):
+        assert head.caption().startswith(f"Token {i}, ")
+    assert head.caption().startswith("Token 8, ")
 
 
 def counted(n: int) -> list[int]:
@@ -188,66 +135,26 @@ def counted(n: int) -> list[int]:
     return [n, pairs, n, 1, n, 1, n - 1]
 
 
-def test_the_cache_starts_at_the_sixth_token(chapter: Visit) -> None:
-    Slider(chapter.page, "Tokens read", "Without a cache").shows(6)
+def test_the_cache_starts_at_the_sixth_token(fresh: Visit) -> None:
+    assert Boxes(fresh.page, CACHE_STOPS).caption().startswith("Token 6, ")
 
 
-def test_the_cache_keeps_what_was_computed(cache: Slider) -> None:
+def test_the_cache_keeps_what_was_computed(cache: Boxes) -> None:
     """The caption's counts, and as many cells of each colour in the picture."""
-    cache.press("Home")
-    for n in range(1, 9):
-        if n > 1:
-            cache.press("ArrowRight")
-        caption = cache.shows(n)
+    for (n,), caption in cache.everywhere():
+        assert caption.startswith(f"Token {n}, ")
         told = [int(x) for x in re.findall(r"(?:rows|weights|keys) (\d+)", caption)]
         assert told == counted(n)
-        assert len(cache.bars(BLUE)) == sum((told[1], told[2], told[4], told[5]))
-        assert len(cache.bars(HATCHED)) == told[6]
-    cache.press("ArrowRight")
-    cache.shows(8)
+        assert len(cache.boxes(BLUE)) == sum((told[1], told[2], told[4], told[5]))
+        assert len(cache.boxes(HATCHED)) == told[6]
 
 
-@pytest.mark.parametrize("name", ["head", "cache"])
-def test_drawings_are_named_by_their_captions(
-    name: str, request: pytest.FixtureRequest
-) -> None:
-    slider = request.getfixturevalue(name)
-    slider.press("Home")
-    caption = slider.shows(0 if name == "head" else 1)
-    svg = slider.figure.locator("svg:visible")
-    assert svg.count() == 1
-    assert svg.get_attribute("role") == "img"
-    assert svg.get_attribute("aria-label") == caption
+def test_they_fit_a_telephone(telephone: Visit) -> None:
+    for stops, value in ((STORY_STOPS, START + 1), (CACHE_STOPS, 7)):
+        widget = Widget(telephone.page, stops)
+        widget.stand(value)
+        widget.check_fits()
 
 
-def test_they_fit_a_telephone(open_page: Callable[..., Visit]) -> None:
-    visit = open_page(PAGE, NARROW)
-    for label, part, number in (
-        ("Token that looks back", "gives weight", START + 1),
-        ("Tokens read", "Without a cache", 7),
-    ):
-        slider = Slider(visit.page, label, part)
-        slider.press("ArrowRight")
-        slider.shows(number)
-        box = slider.figure.locator("svg:visible").bounding_box()
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= NARROW["width"]
-    visit.page.close()
-
-
-def test_the_data_are_light(site: Path) -> None:
-    html = (site / PAGE).read_text(encoding="utf-8")
-    state = re.search(
-        r'<script type="application/vnd.jupyter.widget-state\+json">(.*?)</script>',
-        html,
-        re.DOTALL,
-    )
-    assert state is not None
-    assert len(gzip.compress(state[1].encode())) < MAX_DATA
-
-
-def test_nothing_failed_on_the_way(chapter: Visit, head: Slider) -> None:
-    head.press("Home")
-    assert chapter.errors == []
-    assert chapter.foreign == []
-    assert chapter.missing == []
+def test_they_are_light(site: Path) -> None:
+    assert 0 < widget_size(site / PAGE) <= MAX_DATA
