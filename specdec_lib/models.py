@@ -214,6 +214,16 @@ def path_to(node: int, parents: Sequence[int]) -> list[int]:
     return path[::-1]
 
 
+def extend_last(state: State, tokens: Sequence[int], rows: int) -> NDArray[np.floating]:
+    """Read ``tokens``; (rows, V), the last rows of their logits.
+
+    Spares a state with ``extend_last`` the others; of any other, ``extend`` is asked.
+    """
+    if hasattr(state, "extend_last"):
+        return state.extend_last(tokens, rows)  # type: ignore[no-any-return]
+    return state.extend(tokens)[len(tokens) - rows :]
+
+
 def extend_by_branches(
     state: State, tokens: Sequence[int], parents: Sequence[int]
 ) -> NDArray[np.floating]:

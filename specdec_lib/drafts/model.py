@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models import LanguageModel, check_tokens
+from ..models import LanguageModel, check_tokens, extend_last
 from ..randomness import RandomSource
 from ..sampling import DEFAULT_SAMPLER, Sampler
 
@@ -150,10 +150,7 @@ class _ModelSession:
         least, all_accepted = self._draft.least, 1.0
         with_prefix = least > 0 or self._sampler.processors
         while len(tokens) < k and all_accepted >= least:
-            if len(unread) > 1 and hasattr(self._state, "extend_last"):
-                logits = self._state.extend_last(unread, 1)[-1]
-            else:
-                logits = self._state.extend(unread)[-1]
+            logits = extend_last(self._state, unread, 1)[-1]
             self._read += unread
             prefix = [*self._sequence, *tokens] if with_prefix else []
             row = self._sampler(logits, prefix)

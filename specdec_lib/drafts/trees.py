@@ -9,7 +9,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models import LanguageModel, check_count, check_parents, check_tokens, path_to
+from ..models import (
+    LanguageModel,
+    check_count,
+    check_parents,
+    check_tokens,
+    extend_last,
+    path_to,
+)
 from ..randomness import RandomSource
 from ..sampling import DEFAULT_SAMPLER, Sampler
 from .model import Proposal, Session
@@ -130,7 +137,7 @@ class _TreeSession:
             sampler = Sampler(processors=sampler.processors)
         known = len(self._sequence) - 1
         if self._state.length < known:
-            self._state.extend(self._sequence[self._state.length : known])
+            extend_last(self._state, self._sequence[self._state.length : known], 0)
         wanted = [self._sequence[-1], *branch]
         same = 0  # the last token is read anyhow, for what follows it
         for read, token in zip(self._ahead, wanted[:-1], strict=False):
@@ -138,7 +145,7 @@ class _TreeSession:
                 break
             same += 1
         self._state.rewind(known + same)
-        logits = self._state.extend(wanted[same:])[-1]
+        logits = extend_last(self._state, wanted[same:], 1)[-1]
         self._ahead = wanted
         prefix = [*self._sequence, *branch] if sampler.processors else ()
         return sampler(logits, prefix)

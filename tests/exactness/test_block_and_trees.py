@@ -13,6 +13,7 @@ from toys import (
     OTHER,
     TARGET,
     TEMPERATURES,
+    Growing,
     PointMass,
     ReadsTrees,
     inexactness,
@@ -255,16 +256,6 @@ def test_trees_with_impossible_tokens(draw):
 
 
 def test_a_length_that_is_chosen_each_round():
-    class Growing:
-        def __init__(self):
-            self.k = 0
-
-        def next_k(self):
-            return self.k
-
-        def observe(self, round):
-            self.k = round.accepted + 1
-
     draft = tree((-1, -1, 1))
     assert by_tree(TARGET, draft, k=Growing(), tokens=3) < EXACT
     draft = sd.ModelDraft(OTHER)

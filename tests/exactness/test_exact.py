@@ -12,6 +12,7 @@ from toys import (
     PROMPT,
     TARGET,
     TEMPERATURES,
+    Growing,
     PointMass,
     inexactness,
     merged,
@@ -206,16 +207,6 @@ def test_the_context_window_changes_nothing():
 
 
 def test_a_length_that_is_chosen_each_round():
-    class Growing:
-        def __init__(self):
-            self.k = 0
-
-        def next_k(self):
-            return self.k
-
-        def observe(self, round):
-            self.k = round.accepted + 1
-
     error = inexactness(TARGET, sd.ModelDraft(OTHER), k=Growing(), tokens=4)
     assert error < EXACT
 

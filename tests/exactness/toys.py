@@ -71,6 +71,19 @@ class _PointMassSession:
         self.sequence += tokens
 
 
+class Growing:
+    """A draft length: no guess at first, then one more than the last round kept."""
+
+    def __init__(self) -> None:
+        self.k = 0
+
+    def next_k(self) -> int:
+        return self.k
+
+    def observe(self, round: sd.Round) -> None:
+        self.k = round.accepted + 1
+
+
 def outside_of(model, sampler: sd.Sampler):
     """A model that only ever says what ``model`` under ``sampler`` never says."""
 
