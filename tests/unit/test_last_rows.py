@@ -87,3 +87,13 @@ def test_a_tree_after_a_prompt():
     done = sd.generate(target, PROMPT, **options)
     assert done.tokens == sd.generate(MODEL, PROMPT, **options).tokens
     assert target.asked[0] == (len(PROMPT) - 1, 0)  # the prompt, without its last token
+
+
+def test_a_tree_draft_reads_a_prompt_without_rows():
+    thrifty, greedy = Thrifty(), sd.Sampler(0)
+    shape = sd.tree_shape((2, 1))
+    draft = sd.TreeDraft(thrifty, greedy, shape).start(PROMPT)
+    plain = sd.TreeDraft(MODEL, greedy, shape).start(PROMPT)
+    rng = sd.SeededRandom(0)
+    assert draft.propose(2, rng).tokens == plain.propose(2, rng).tokens
+    assert thrifty.asked == [(len(PROMPT) - 1, 0), (1, 1), (1, 1), (1, 1)]
