@@ -22,9 +22,13 @@ The library behind the book of that name. Its core needs NumPy alone:
 
 Beside it, imported only when asked for: llama, a real language model in NumPy, which
 needs the extra ``llm``; huggingface, any causal model of transformers, which needs the
-extra ``hf``; plots and widgets, which need matplotlib, ipywidgets and anywidget; and
-cli, the command line.
+extra ``hf`` (as attributes these two are imported when first named); plots and widgets,
+which need matplotlib, ipywidgets and anywidget; and cli, the command line.
 """
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from . import theory, verification
 from .decoding import Generation, generate, stream
@@ -61,6 +65,10 @@ from .verification import (
     verify_tokens,
     verify_tree,
 )
+
+if TYPE_CHECKING:
+    from . import huggingface as huggingface
+    from . import llama as llama
 
 __version__ = "0.1.0"
 
@@ -104,3 +112,19 @@ __all__ = [
     "verify_tokens",
     "verify_tree",
 ]
+
+_WHEN_NAMED = ("huggingface", "llama")
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> ModuleType:
+        """The parts that need more than the core, imported when they are asked for.
+
+        ImportError names the extra where a package is missing.
+        """
+        if name in _WHEN_NAMED:
+            return import_module(f".{name}", __name__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_WHEN_NAMED})
