@@ -17,6 +17,7 @@ The library behind the book of that name. Its core needs NumPy alone:
     theory        the closed forms
     draft_length  rules that choose how many guesses to draft
     comparison    plain and speculative decoding, timed fairly
+    workers       work shared out over processes, none of it lost
     records       results on disk, and how far they can be trusted
     experiments   sweeps over k, temperature, drafts, prompts and seeds
 

@@ -17,7 +17,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import IO, Any, NamedTuple
 
@@ -48,6 +49,7 @@ from .records import (
 from .sampling import DEFAULT_SAMPLER, Sampler
 from .theory import acceptance_by_row
 from .verification import Verdict, Verify, verify_tokens
+from .workers import in_processes
 
 __all__ = [
     "Along",
@@ -73,6 +75,7 @@ __all__ = [
 ]
 
 DraftMaker = Callable[[Sampler], Draft]
+Runner = Callable[["Sweep", list[Cell]], Iterable[tuple[Cell, Record]]]
 
 REPEAT = 8  # tokens in a row that make a repeat
 
@@ -151,6 +154,7 @@ class Sweep:
         path: AnyPath | None = None,
         *,
         workers: int = 1,
+        runner: Runner | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> list[Record]:
         """The record of every cell.
@@ -164,7 +168,12 @@ class Sweep:
         workers
             processes; 1 means this one. The records do not depend on it. With more, all
             that the sweep holds must be picklable, and a script needs the usual
-            ``if __name__ == "__main__":``.
+            ``if __name__ == "__main__":``. Cells of a process that was killed are run
+            again.
+        runner
+            runs the cells elsewhere, in place of ``workers``: called with the sweep and
+            the cells that are left, it yields each with its record, in any order.
+            :func:`specdec_lib.scale.run` has some.
         progress
             called with (cells done, cells in all), at the start and after each cell;
             :func:`progress_line` makes one for a terminal.
@@ -173,7 +182,7 @@ class Sweep:
         another setup (other models, prompts, lengths, filters).
         """
         check_count("workers", workers, least=1)
-        if self.timed and workers > 1:
+        if self.timed and (workers > 1 or runner is not None):
             raise ValueError("workers must be 1 where times are recorded: they compete")
         cells = self.cells()
         setups = _Setups(self)
@@ -195,42 +204,32 @@ class Sweep:
             if progress is not None:
                 progress(len(done), len(cells))
             left = [cell for cell in cells if cell not in done]
-            for cell, record in self._records(left, workers):
-                record["setup"] = setups(cell)
-                if log is not None:
-                    log.write(json.dumps(record).encode() + b"\n")
-                    log.flush()
-                    os.fsync(log.fileno())
-                done[cell] = record
-                if progress is not None:
-                    progress(len(done), len(cells))
+            with closing(self._records(left, workers, runner)) as records:
+                for cell, record in records:
+                    record["setup"] = setups(cell)
+                    if log is not None:
+                        log.write(json.dumps(record).encode() + b"\n")
+                        log.flush()
+                        os.fsync(log.fileno())
+                    done[cell] = record
+                    if progress is not None:
+                        progress(len(done), len(cells))
         finally:
             if log is not None:
                 log.close()
         return [done[cell] for cell in cells]
 
     def _records(
-        self, cells: list[Cell], workers: int
-    ) -> Iterator[tuple[Cell, Record]]:
-        if workers == 1 or len(cells) < 2:
+        self, cells: list[Cell], workers: int, runner: Runner | None
+    ) -> Generator[tuple[Cell, Record], None, None]:
+        if runner is not None and cells:
+            yield from runner(self, cells)
+        elif workers == 1 or len(cells) < 2:
             for cell in cells:
                 yield cell, self.run_cell(cell)
-            return
-        import multiprocessing  # not in a browser
-        from concurrent.futures import ProcessPoolExecutor, as_completed
-
-        executor = ProcessPoolExecutor(
-            min(workers, len(cells)),
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_receive,
-            initargs=(self,),
-        )
-        try:
-            futures = {executor.submit(_run_received, cell): cell for cell in cells}
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        finally:
-            executor.shutdown(cancel_futures=True)
+        else:
+            sent = _Sent(self)
+            yield from in_processes(Sweep.run_cell, sent, cells, workers=workers)
 
     def run_cell(self, cell: Cell) -> Record:
         """Decode one text and count; all columns but ``setup``.
@@ -391,15 +390,14 @@ class _Setups:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 
-_received: list[Sweep] = []  # in a worker process: the sweep it works on
+class _Sent:
+    """Makes the sweep in a worker: what was sent there."""
 
+    def __init__(self, sweep: Sweep) -> None:
+        self._sweep = sweep
 
-def _receive(sweep: Sweep) -> None:
-    _received[:] = [sweep]
-
-
-def _run_received(cell: Cell) -> Record:
-    return _received[0].run_cell(cell)
+    def __call__(self) -> Sweep:
+        return self._sweep
 
 
 def _repeated(tokens: Sequence[int]) -> int:

@@ -66,6 +66,7 @@ ORDER = [
     "theory",
     "draft_length",
     "comparison",
+    "workers",
     "records",
     "experiments",
 ]
