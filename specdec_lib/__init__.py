@@ -14,6 +14,7 @@ The library behind the book of that name. Its core needs NumPy alone:
     verification  accept or reject
     metrics       every figure, defined once
     decoding      the loop
+    engine        text in, text out: stop strings, pieces as they come
     theory        the closed forms
     draft_length  rules that choose how many guesses to draft
     comparison    plain and speculative decoding, timed fairly
@@ -52,6 +53,7 @@ from .drafts import (
     TreeDraft,
     tree_shape,
 )
+from .engine import Completion, Engine, TextStream
 from .metrics import Metrics, Round
 from .models import FunctionModel
 from .ngram import NGramModel
@@ -76,6 +78,8 @@ __version__ = "0.1.0"
 __all__ = [
     "CacheModel",
     "Calibration",
+    "Completion",
+    "Engine",
     "FirstOf",
     "FunctionModel",
     "Generation",
@@ -95,6 +99,7 @@ __all__ = [
     "SuffixAutomaton",
     "SuffixDraft",
     "SuffixHistory",
+    "TextStream",
     "Tokenizer",
     "TreeDraft",
     "TrueChance",
