@@ -2,6 +2,7 @@
 
     figure_slider, figure_grid   figures drawn beforehand, one slider or two
     SpeedupExplorer              the closed form of the speedup, computed in the page
+    text_grid                    texts decoded beforehand, two sliders
     live                         real decoding at each move; this one needs a kernel
     coloured_text, token_notes   a text whose tokens tell how they came to be
 
@@ -18,23 +19,28 @@ if TYPE_CHECKING:
     from .decoding import live
     from .explorer import SpeedupExplorer
     from .figures import figure_grid, figure_slider
+    from .texts import ToldText, text_grid
     from .tokens import coloured_text, token_notes
 
 __all__ = [
     "SpeedupExplorer",
+    "ToldText",
     "coloured_text",
     "figure_grid",
     "figure_slider",
     "live",
+    "text_grid",
     "token_notes",
 ]
 
 _PLACES = {
     "SpeedupExplorer": "explorer",
+    "ToldText": "texts",
     "coloured_text": "tokens",
     "figure_grid": "figures",
     "figure_slider": "figures",
     "live": "decoding",
+    "text_grid": "texts",
     "token_notes": "tokens",
 }
 

@@ -18,9 +18,9 @@ except ImportError as error:
 Value = Any
 
 
-def page_script(name: str) -> str:
-    """The ES module of a widget: what all share, then its own part."""
-    return page_file("controls.js") + "\n" + page_file(name)
+def page_script(*names: str) -> str:
+    """The ES module of a widget: what all share, then these files of its own."""
+    return "\n".join(page_file(name) for name in ("controls.js", *names))
 
 
 def page_file(name: str) -> str:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import traitlets
 
 from ..decoding import stream
-from ..drafts import ModelDraft
+from ..drafts import Draft, ModelDraft
 from ..metrics import Metrics, Round
-from ..pair import Pair
+from ..models import LanguageModel
 from ..sampling import Sampler
 from ._base import Sliders, page_script, position, slider
 from .restart import Latest
 
 TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
+
+
+class Speaker(Protocol):
+    """A model and its tokenizer, such as a :class:`specdec_lib.pair.Pair`."""
+
+    @property
+    def target(self) -> LanguageModel: ...
+
+    @property
+    def tokenizer(self) -> Any: ...
 
 
 @dataclass
@@ -65,7 +75,7 @@ class LiveDecoding(Sliders):
         its figures in a sentence.
     """
 
-    _esm = page_script("live.js")
+    _esm = page_script("tokens.js", "live.js")
     note = traitlets.Unicode().tag(sync=True)
     prompt = traitlets.Unicode().tag(sync=True)
     tokens = traitlets.List(traitlets.List(traitlets.Unicode())).tag(sync=True)
@@ -74,15 +84,18 @@ class LiveDecoding(Sliders):
 
     def __init__(
         self,
-        pair: Pair,
+        pair: Speaker,
         prompt: str,
         stops: tuple[Sequence[int], Sequence[float]],
         indices: list[int],
         max_new_tokens: int,
         seed: int,
+        draft: Callable[[Sampler], Draft],
+        stop_ids: Sequence[int],
         **options: Any,
     ) -> None:
         self._pair, self._stops = pair, stops
+        self._draft, self._stop_ids = draft, stop_ids
         self._max_new_tokens, self._seed = max_new_tokens, seed
         self._ids = pair.tokenizer.encode(prompt).tolist()
         ks, temperatures = stops
@@ -126,10 +139,11 @@ class LiveDecoding(Sliders):
         rounds = stream(
             self._pair.target,
             self._ids,
-            draft=ModelDraft(self._pair.draft, sampler),
+            draft=self._draft(sampler),
             k=k,
             max_new_tokens=self._max_new_tokens,
             sampler=sampler,
+            stop_ids=self._stop_ids,
             seed=self._seed,
         )
         started = time.perf_counter()
@@ -166,7 +180,7 @@ class LiveDecoding(Sliders):
 
 
 def live(
-    pair: Pair,
+    pair: Any,
     prompt: str,
     *,
     ks: Sequence[int] = tuple(range(13)),
@@ -174,17 +188,24 @@ def live(
     start: tuple[int, float] = (4, 1.0),
     max_new_tokens: int = 200,
     seed: int = 1,
+    draft: Callable[[Sampler], Draft] | None = None,
+    stop_ids: Sequence[int] = (),
     **options: Any,
 ) -> LiveDecoding:
     """Two sliders that decode ``prompt`` anew at each move, with a kernel.
 
     pair
-        target, draft and tokenizer, as of ``specdec_lib.pair.book_pair()``.
+        target, draft and tokenizer, as of ``specdec_lib.pair.book_pair()``. Its draft
+        is not looked at where ``draft`` is given.
     ks, temperatures
         the stops of the sliders, at least two each; ``start`` is where they begin.
     max_new_tokens, seed
         as in ``specdec_lib.generate``: the text is what that gives for the same
         arguments, with the temperature for the target and for the draft.
+    draft
+        sampler -> what guesses; None: the pair's draft model, with that sampler.
+    stop_ids
+        tokens that end the text.
     options
         ``delay``, ``pause_every``, ``clock``, ``sleep`` of :class:`.restart.Latest`.
 
@@ -205,6 +226,14 @@ def live(
             raise ValueError(f"ks must be 0 or more, got {k}")
     for temperature in temperatures:
         Sampler(temperature=temperature)  # says what is wrong with it
+    if draft is None:
+        model = pair.draft
+
+        def draft(sampler: Sampler) -> Draft:
+            return ModelDraft(model, sampler)
+
+    stops = ks, temperatures
     return LiveDecoding(
-        pair, prompt, (ks, temperatures), indices, max_new_tokens, seed, **options
+        *(pair, prompt, stops, indices, max_new_tokens, seed, draft, stop_ids),
+        **options,
     )

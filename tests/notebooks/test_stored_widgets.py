@@ -10,12 +10,13 @@ import pytest
 from specdec_lib.widgets import SpeedupExplorer
 from specdec_lib.widgets.decoding import LiveDecoding
 from specdec_lib.widgets.figures import Figures
+from specdec_lib.widgets.texts import Texts
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE = "application/vnd.jupyter.widget-state+json"
 SCRIPTS = {
     f"{kind.__module__}.{kind.__name__}": (kind._esm, kind._css)
-    for kind in (Figures, LiveDecoding, SpeedupExplorer)
+    for kind in (Figures, LiveDecoding, SpeedupExplorer, Texts)
 }
 
 

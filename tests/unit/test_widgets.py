@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 
 import specdec_lib as sd
 from specdec_lib.pair import train_pair
-from specdec_lib.widgets import SpeedupExplorer, figure_grid, live
+from specdec_lib.widgets import SpeedupExplorer, ToldText, figure_grid, live, text_grid
 from specdec_lib.widgets.restart import Latest
 
 KS, TEMPERATURES = (1, 2, 4), (0.5, 1.0)
@@ -41,8 +42,8 @@ class TestImport:
         done = self.run(
             "import sys, specdec_lib.widgets as w\n"
             "assert not {'anywidget', 'ipywidgets', 'matplotlib'} & set(sys.modules)\n"
-            "assert dir(w) == ['SpeedupExplorer', 'coloured_text', 'figure_grid',"
-            " 'figure_slider', 'live', 'token_notes']\n"
+            "assert dir(w) == ['SpeedupExplorer', 'ToldText', 'coloured_text',"
+            " 'figure_grid', 'figure_slider', 'live', 'text_grid', 'token_notes']\n"
             "w.live; assert 'anywidget' in sys.modules\n"
             "assert 'matplotlib' not in sys.modules\n"
             "assert callable(w.live)"
@@ -380,6 +381,43 @@ def expected(pair, prompt, k, temperature, n):
     )
 
 
+class TestTextGrid:
+    def make(self, **options):
+        def tell(name, k):
+            kind = "accepted" if k else "plain"
+            pieces = [*name, "."]
+            tokens = [(piece, kind) for piece in pieces[:-1]] + [(".", "bonus")]
+            return ToldText(f"{name}:", tokens, f"{name} with {k}")
+
+        return text_grid(tell, ("ab", "c"), (0, 4, 8), labels=("Text", "k"), **options)
+
+    def test_a_text_is_stored_once_and_its_marks_for_each_combination(self):
+        grid = self.make(start=("c", 4))
+        assert grid.indices == [1, 1]
+        assert grid.texts == [
+            {"prompt": "ab:", "pieces": ["a", "b", "."]},
+            {"prompt": "c:", "pieces": ["c", "."]},
+        ]
+        assert [run["place"] for run in grid.runs] == [0, 0, 0, 1, 1, 1]
+        assert [run["kinds"] for run in grid.runs] == [
+            *("332", "002", "002"),
+            *("32", "02", "02"),
+        ]
+        assert grid.runs[4]["summary"] == "c with 4"
+        assert repr(grid) == "<Texts Text: c, k: 4>"
+
+    def test_errors(self):
+        with pytest.raises(ValueError, match="start must be one of seconds, 0, 4, 8"):
+            self.make(start=("c", 5))
+        with pytest.raises(ValueError, match="kinds must be among .* got 'good'"):
+            text_grid(
+                lambda a, b: ToldText("", [("x", "good")], ""),
+                (1, 2),
+                (1, 2),
+                labels=("a", "b"),
+            )
+
+
 class TestLive:
     def make(self, pair, **options):
         return live(pair, "the boats", max_new_tokens=40, **options)
@@ -414,6 +452,25 @@ class TestLive:
             else:
                 assert "accepted" not in widget.summary
             assert re.fullmatch(r"Decoded in \d+ ms\.", widget.progress)
+
+    def test_another_draft_and_an_end(self, pair):
+        run = expected(pair, "the boats", 4, 1.0, 40)
+        stop = run.tokens[7]
+        widget = self.make(
+            SimpleNamespace(target=pair.target, tokenizer=pair.tokenizer),
+            draft=lambda sampler: sd.PromptLookup(),
+            stop_ids=(stop,),
+        )
+        alone = sd.generate(
+            pair.target,
+            pair.tokenizer.encode("the boats"),
+            draft=sd.PromptLookup(),
+            k=4,
+            max_new_tokens=40,
+            stop_ids=(stop,),
+            seed=1,
+        )
+        assert text_of(widget) == "".join(pair.tokenizer.pieces(alone.tokens))
 
     def test_each_token_says_where_it_comes_from(self, pair):
         widget = self.make(pair)

@@ -1,12 +1,5 @@
 // Text decoded by the kernel at each move of a slider; still where there is no kernel.
 
-const MARKS = {
-  accepted: "accepted guess",
-  correction: "correction by the target",
-  bonus: "bonus token of the target",
-  plain: "token of the target",
-};
-
 function render({ model, el }) {
   const text = element("p", { class: "specdec-text" });
   const legend = element("p", { class: "specdec-legend" });
@@ -14,20 +7,8 @@ function render({ model, el }) {
   const summary = element("p", { role: "status", class: "specdec-summary" });
   const note = element("p", { class: "specdec-note" }, model.get("note"));
 
-  const write = () => {
-    const tokens = model.get("tokens");
-    const kinds = new Set(tokens.map(([, kind]) => kind));
-    text.replaceChildren(
-      element("span", { class: "specdec-prompt" }, model.get("prompt")),
-      ...tokens.map(([piece, kind]) =>
-        element("span", { class: "specdec-" + kind }, piece)),
-    );
-    legend.replaceChildren(
-      ...Object.entries(MARKS)
-        .filter(([kind]) => kinds.has(kind))
-        .flatMap(([kind, what]) => [element("span", { class: "specdec-" + kind }, what), " "]),
-    );
-  };
+  const write = () =>
+    writeTokens(text, legend, model.get("prompt"), model.get("tokens"));
   const say = () => {
     progress.textContent = model.get("progress");
     if (summary.textContent !== model.get("summary")) {
