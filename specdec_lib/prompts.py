@@ -10,6 +10,9 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
+
+from .files import AnyPath
 
 KINDS = ("grounded", "open")
 
@@ -66,6 +69,34 @@ def load_prompts(kind: str | None = None) -> tuple[Prompt, ...]:
     entries = tomllib.loads(file.read_text(encoding="utf-8"))["prompt"]
     prompts = tuple(_prompt(**entry) for entry in entries)
     return tuple(each for each in prompts if kind in (None, each.kind))
+
+
+def read_prompts(path: AnyPath) -> tuple[Prompt, ...]:
+    """Prompts of your own, from a UTF-8 file.
+
+    A file whose name ends in .toml is read as the one that ships, where ``name``,
+    ``kind`` and ``task`` may be missing; any other holds one prompt a line. Raises
+    ValueError for a file without prompts, and for one that cannot be read so.
+    """
+    try:
+        content = Path(path).read_bytes().decode("utf-8-sig")
+        if Path(path).suffix == ".toml":
+            entries = tomllib.loads(content)["prompt"]
+        else:
+            lines = (line.strip() for line in content.splitlines())
+            entries = [{"text": line} for line in lines if line]
+        unsaid = {"kind": "open", "task": ""}
+        prompts = tuple(
+            _prompt(**{"name": str(i), **unsaid, **entry})
+            for i, entry in enumerate(entries, 1)
+        )
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise ValueError(
+            f"{path} holds no prompts that can be read: {error}"
+        ) from error
+    if not prompts:
+        raise ValueError(f"{path} must hold at least one prompt, got none")
+    return prompts
 
 
 def _prompt(

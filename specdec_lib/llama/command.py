@@ -1,35 +1,30 @@
-"""``specdec generate`` with a real model: a streamed answer, then its figures."""
+"""``specdec generate`` with a real model: a streamed answer, then its figures.
+
+And ``specdec models distill``, which keeps answers to copy from.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import theory
 from ..comparison import SIZES, measure_cost_curve
-from ..decoding import DraftLength, Generation, stream
-from ..draft_length import copies_that_pay
-from ..drafts import Draft, SuffixDraft
+from ..decoding import Generation, stream
+from ..drafts import Draft
+from ..files import AnyPath
 from ..metrics import Round
+from ..prompts import Prompt
 from ..sampling import Sampler
-from ..text import StreamDecoder
-from . import fetch, load
+from . import answers, fetch
+from .targets import Decoder, Target, load_target
 
-if TYPE_CHECKING:
-    from .tokenizer import LlamaTokenizer
-
+ORDER = answers.ORDER
 MOST = SIZES[-1] - 1  # guesses a round, where the length is chosen as it goes
-
-
-def is_real(model: str | None) -> bool:
-    """Whether ``--model`` names a real model rather than a saved pair."""
-    return model is not None and (
-        model in fetch.MODELS or os.fspath(model).lower().endswith(".gguf")
-    )
 
 
 @dataclass(frozen=True)
@@ -55,6 +50,8 @@ def generate(
     seed: int = 0,
     compiled: bool = False,
     chat: bool = True,
+    history: AnyPath | None = None,
+    earlier: bool = True,
     show: Callable[[str], None] = lambda text: None,
     progress: Callable[[str], None] = lambda what: None,
 ) -> dict[str, Any]:
@@ -64,19 +61,29 @@ def generate(
         guesses a round; None: as many as pay by the costs measured here and now.
     chat
         put the prompt into the model's chat template, where it has one.
+    history
+        a file of the model's earlier answers, to copy from too; None: the one that
+        ``specdec models distill`` has put by for this model, if it has.
+    earlier
+        False: copy from no earlier answers.
     show
         given the answer with guesses piece by piece, as it comes.
     progress
         told in a word or two what is being done; an empty one before the answer.
 
-    Other arguments as in :func:`specdec_lib.generate` and
-    :func:`specdec_lib.llama.load`.
+    Other arguments as in :func:`specdec_lib.generate` and :func:`.targets.load_target`.
     """
+    known = None if history is None else answers.Answers.load(history)
     progress("reading the model")
-    model, tokenizer = load(name, compiled=compiled)
-    ids = _prompt_ids(tokenizer, prompt, chat)
+    target = load_target(name, compiled=compiled)
+    if known is not None:
+        answers.check_fits(known, target.vocabulary, history)
+    elif earlier:
+        history = answers_place(name)
+        known = _put_by(target, history)
+    model, ids = target.model, target.encode(prompt, chat)
     window = model.context_window
-    if len(ids) >= window:
+    if window is not None and len(ids) >= window:
         raise ValueError(
             f"prompt must leave room in the context window of {window} tokens, "
             f"got {len(ids)}"
@@ -84,16 +91,15 @@ def generate(
     progress("measuring what a call costs")
     most = max(MOST if k is None else k, 1)
     sizes = sorted({*SIZES, most + 1})
-    if sizes[-1] > window:
-        raise ValueError(f"k must be less than the context window of {window}, got {k}")
-    context = min(128, window - sizes[-1])
+    context = 128
+    if window is not None:
+        if sizes[-1] > window:
+            raise ValueError(
+                f"k must be less than the context window of {window}, got {k}"
+            )
+        context = min(context, window - sizes[-1])
     curve = measure_cost_curve(model, sizes, context=context, repeats=3)
-    draft: Draft
-    length: int | DraftLength
-    if k is None:
-        draft, length = copies_that_pay(curve, max_k=most)
-    else:
-        draft, length = SuffixDraft(), k
+    draft, length = answers.copies(curve, known, k=k, max_k=most)
     progress("")
 
     def answer(draft: Draft | None, show: Callable[[str], None]) -> Answer:
@@ -104,30 +110,78 @@ def generate(
             k=length,
             max_new_tokens=max_new_tokens,
             sampler=sampler,
-            stop_ids=tokenizer.stop_ids,
+            stop_ids=target.stop_ids,
             seed=seed,
         )
-        return _shown(rounds, StreamDecoder(tokenizer), show)
+        return _shown(rounds, target.decoder(), show)
 
     guessed = answer(draft, show)
     plain = answer(None, lambda text: None)
-    return _report(guessed, plain, curve, sampler.temperature)
+    report = _report(guessed, plain, curve, sampler.temperature)
+    report["history"] = known and {
+        "file": str(history),
+        "answers": len(known.texts),
+        "tokens": known.tokens,
+        "knows_prompt": known.know(ids),
+    }
+    return report
 
 
-def _prompt_ids(tokenizer: LlamaTokenizer, prompt: str, chat: bool) -> list[int]:
-    """What the model reads: the prompt in its chat template, or as it is."""
-    ids: list[int]
-    if chat and tokenizer.chat_template is not None:
-        ids = tokenizer.chat(prompt).tolist()
-        return ids
-    ids = tokenizer.encode(prompt).tolist()
-    if tokenizer.bos_id is not None and (tokenizer.add_bos or not ids):
-        ids.insert(0, tokenizer.bos_id)
-    return ids
+def answers_place(name: str) -> Path:
+    """Where the earlier answers of a model are put by."""
+    own = name in fetch.MODELS or not Path(name).expanduser().exists()
+    short = name if own else Path(name).expanduser().resolve().name
+    short = short.removesuffix(".gguf").replace("/", "--")
+    return fetch.folder() / f"{short}.answers"
+
+
+def _put_by(target: Target, path: Path) -> answers.Answers | None:
+    """The earlier answers at this place, if there are any and of the same tokens."""
+    if not path.exists():
+        return None
+    found = answers.Answers.load(path)
+    return found if found.vocabulary == target.vocabulary else None
+
+
+def distill(
+    name: str,
+    prompts: Sequence[Prompt],
+    *,
+    path: AnyPath | None = None,
+    max_new_tokens: int = 160,
+    temperature: float = 0.0,
+    seed: int = 0,
+    compiled: bool = False,
+    ngram: AnyPath | None = None,
+    progress: Callable[[str], None] = lambda what: None,
+) -> tuple[Path, answers.Answers]:
+    """Let the model answer ``prompts`` and keep its answers; their file, and they.
+
+    ``path`` is where; None: where :func:`generate` looks for them. ``ngram``: a file
+    for an n-gram model of them too. Others as in :func:`.answers.distill`.
+    """
+    path = answers_place(name) if path is None else Path(path)
+    progress("reading the model")
+    target = load_target(name, compiled=compiled)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = answers.distill(
+        target.model,
+        [target.encode(prompt.messages, True) for prompt in prompts],
+        path,
+        vocabulary=target.vocabulary,
+        stop_ids=target.stop_ids,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        seed=seed,
+        progress=progress,
+    )
+    if ngram is not None:
+        kept.ngram().save(ngram)
+    return path, kept
 
 
 def _shown(
-    rounds: Iterator[Round], decoder: StreamDecoder, show: Callable[[str], None]
+    rounds: Iterator[Round], decoder: Decoder, show: Callable[[str], None]
 ) -> Answer:
     done, pieces = [], []
     started = perf_counter()
