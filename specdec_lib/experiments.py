@@ -49,7 +49,7 @@ from .records import (
 from .sampling import DEFAULT_SAMPLER, Sampler
 from .theory import acceptance_by_row
 from .verification import Verdict, Verify, verify_tokens
-from .workers import in_processes
+from .workers import Sent, in_processes
 
 __all__ = [
     "Along",
@@ -228,7 +228,7 @@ class Sweep:
             for cell in cells:
                 yield cell, self.run_cell(cell)
         else:
-            sent = _Sent(self)
+            sent = Sent(self)
             yield from in_processes(Sweep.run_cell, sent, cells, workers=workers)
 
     def run_cell(self, cell: Cell) -> Record:
@@ -388,16 +388,6 @@ class _Setups:
         if guesses.parents is not None:
             parts.append([int(parent) for parent in guesses.parents])
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
-
-
-class _Sent:
-    """Makes the sweep in a worker: what was sent there."""
-
-    def __init__(self, sweep: Sweep) -> None:
-        self._sweep = sweep
-
-    def __call__(self) -> Sweep:
-        return self._sweep
 
 
 def _repeated(tokens: Sequence[int]) -> int:

@@ -15,6 +15,20 @@ Result = TypeVar("Result")
 TRIES = 3
 
 
+class Sent:
+    """A function that makes what was sent along with it: ``make`` for a value.
+
+    >>> Sent("a value")()
+    'a value'
+    """
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __call__(self) -> Any:
+        return self._value
+
+
 def in_processes(
     call: Callable[[Common, Task], Result],
     make: Callable[[], Common],

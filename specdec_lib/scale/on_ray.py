@@ -1,0 +1,146 @@
+"""The same work on a Ray cluster: what all tasks need once a node, then task by task.
+
+Ray runs the tasks of a worker or of a node that was lost again by itself; results are
+so small that they come back with the answer, and so cannot be lost any more.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from ..workers import TRIES
+
+Common = TypeVar("Common")
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+STORE = 128 * 2**20  # bytes of a local object store, besides what is put there
+STARTS = 2  # of a cluster on a machine so busy that Ray gives it up after 30 seconds
+SLOW = "timed out during startup"
+
+
+def on_ray(
+    call: Callable[[Common, Task], Result],
+    make: Callable[[], Common],
+    tasks: Sequence[Task],
+    *,
+    workers: int | None = None,
+    address: str | None = None,
+    tries: int = TRIES,
+) -> Generator[tuple[Task, Result], None, None]:
+    """As :func:`specdec_lib.workers.in_processes`, on Ray.
+
+    ``make`` goes into the object store: once to each node, where its arrays are shared
+    by all workers. ``workers`` and ``address`` as in :func:`specdec_lib.scale.run`.
+    """
+    ray = _ray()
+    with _connected(ray, workers, address, make):
+        common = ray.put(make)
+        remote = ray.remote(
+            num_cpus=1,
+            max_retries=tries - 1,
+            scheduling_strategy="SPREAD",
+        )(_run)
+        capacity = int(ray.cluster_resources().get("CPU", 0))
+        if capacity < 1:
+            raise ConnectionError("the Ray cluster has no processors for this work")
+        # Twice as many as are run, so that none waits for the next: but no more at a
+        # time than were asked for, on a cluster of others.
+        most = workers if workers is not None and address else 2 * capacity
+        left = iter(range(len(tasks)))
+        handed: dict[Any, int] = {}
+        try:
+            while True:
+                while len(handed) < most and (i := next(left, None)) is not None:
+                    # In a list the reference stays one: the worker asks for it once.
+                    handed[remote.remote(call, [common], tasks[i])] = i
+                if not handed:
+                    return
+                for done in ray.wait([*handed], num_returns=1)[0]:
+                    i = handed.pop(done)
+                    yield tasks[i], _result(ray, done, tasks[i], tries)
+        finally:
+            for reference in handed:
+                ray.cancel(reference)
+
+
+def _result(ray: Any, reference: Any, task: Any, tries: int) -> Any:
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None  # what the task raised, as if it were run here
+    except ray.exceptions.RayError as error:
+        raise ChildProcessError(
+            f"workers on Ray were lost {tries} times with the task {task}: "
+            f"{type(error).__name__}"
+        ) from error
+
+
+_made: dict[str, Any] = {}  # in a worker process: what its tasks have in common
+
+
+def _run(call: Callable[[Any, Any], Any], common: list[Any], task: Any) -> Any:
+    import ray
+
+    key = common[0].hex()
+    if key not in _made:
+        _made.clear()
+        _made[key] = ray.get(common[0])()
+    return call(_made[key], task)
+
+
+def _ray() -> Any:
+    # No report of this use is sent to anyone, unless somebody asked for that.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError(
+            f"this needs {error.name}: pip install 'specdec_lib[scale]'",
+            name=error.name,
+        ) from error
+    return ray
+
+
+@contextmanager
+def _connected(
+    ray: Any, workers: int | None, address: str | None, make: Any
+) -> Iterator[None]:
+    """With a cluster: the one there is, that at ``address``, or one made for this."""
+    if address is None and ray.is_initialized():
+        yield
+        return
+    if ray.is_initialized():
+        raise ValueError(
+            f"address must be None while this program is connected to Ray, got "
+            f"{address!r}"
+        )
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+    if address is None:
+        from . import processors
+
+        quiet |= {
+            "num_cpus": workers or processors(),
+            "include_dashboard": False,
+            "object_store_memory": STORE + 2 * len(pickle.dumps(make)),
+        }
+    where = f"the Ray cluster {address}" if address else "Ray on this machine"
+    for attempt in range(STARTS):
+        try:
+            ray.init(address=address or "local", **quiet)
+            break
+        except Exception as error:  # Ray raises this very class, among others
+            ray.shutdown()
+            if address is None and attempt + 1 < STARTS and SLOW in str(error):
+                continue
+            raise ConnectionError(
+                f"{where} does not answer: {str(error).strip().splitlines()[0]}"
+            ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
