@@ -221,9 +221,9 @@ def _copies() -> dict[str, tuple[str, Draft]]:
 
 
 HEAD = (
-    f"{'draft':<14}{'k':>4}{'accept':>8}{'tok/call':>9}{'tok/s':>9}"
-    f"{'draft':>8}{'target':>8}{'total':>8}  {'speed':<19}{'model':>6}"
-    f"{'T(k+1)':>8}{'guess':>7}"
+    f"{'draft':<13}{'k':>5}{'accept':>7}{'tok/call':>9}{'tok/s':>8}"
+    f"{'draft':>7}{'target':>8}{'total':>8}  {'speed':<19}{'model':>5}"
+    f"{'T(k+1)':>7}{'guess':>6}"
 )
 NOTE = """\
 draft, target, total: milliseconds, all prompts together; the rest is the loop's. speed:
@@ -237,21 +237,16 @@ def table(rows: list[Row]) -> list[str]:
     lines = [HEAD]
     for row in rows:
         k = "auto" if row["k"] is None else row["k"] or ""
-        milliseconds = (
-            f"{1e3 * row[name]:>8.1f}"
-            for name in ("draft_seconds", "target_seconds", "seconds")
-        )
-        line = (
-            f"{row['draft'] or 'plain':<14}{k:>4}"
-            f"{_number(row['acceptance_rate'], 8, 3)}"
-            f"{_number(row['tokens_per_call'], 9, 2)}"
-            f"{_number(row['tokens_per_second'], 9, 1)}{''.join(milliseconds)}"
-        )
+        line = f"{row['draft'] or 'plain':<13}{k:>5}"
+        line += _number(row["acceptance_rate"], 7, 3)
+        line += _number(row["tokens_per_call"], 9, 2)
+        line += _number(row["tokens_per_second"], 8, 1)
+        line += _number(1e3 * row["draft_seconds"], 7, 1)
+        line += _number(1e3 * row["target_seconds"], 8, 1)
+        line += _number(1e3 * row["seconds"], 8, 1)
         if row["draft"]:
-            line += (
-                f"  {_speed(row):<19}{_number(row['predicted_speedup'], 6, 2)}"
-                f"{_number(row['verify_cost'], 8, 2)}{_number(row['draft_cost'], 7, 2)}"
-            )
+            line += f"  {_speed(row):<19}" + _number(row["predicted_speedup"], 5, 2)
+            line += _number(row["verify_cost"], 7, 2) + _number(row["draft_cost"], 6, 2)
         lines.append(line)
     lines += ["", NOTE.format(**rows[0] | {"spread": max(r["spread"] for r in rows)})]
     if any(r["draft"] and r["speedup"] is None for r in rows):
