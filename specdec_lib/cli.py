@@ -22,6 +22,7 @@ from .drafts import ModelDraft
 from .ngram import SMOOTHINGS
 from .pair import Pair, train_pair
 from .sampling import Sampler
+from .service import command as serving
 from .text import DEFAULT_MERGES, load_corpus, read_corpus
 
 TRAINING_FLAGS = ("corpus", "order", "draft_order", "merges", "smoothing")
@@ -61,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_generate(commands)
     _add_train(commands)
     _add_models(commands)
+    serving.add(commands)
     return parser
 
 

@@ -41,8 +41,8 @@ class Completion:
         how many tokens the target was given to begin with.
     finish_reason
         "stop" (a stop id or a stop string came), "length" (max_new_tokens reached),
-        "context" (the target's context window is full); None where a stream was not
-        read to its end.
+        "context" (the target's context window is full), or the reason that a stream
+        was ended with; None where one was not read to its end.
     stop
         the stop string that was found, or None.
     rounds
@@ -312,7 +312,8 @@ class TextStream(Iterator[str]):
     """The pieces of a text, one for each round; a piece may be empty.
 
     ``completion`` tells at any time what there is so far: its text is the pieces
-    joined. ``close()`` ends the stream before its time.
+    joined. A stream is ended before its time by ``end(reason)``, which gives what was
+    held back, or by ``close()``, which does not.
     """
 
     def __init__(
@@ -362,6 +363,19 @@ class TextStream(Iterator[str]):
         if self._stop is not None:
             needed = sum(end < len(self._text) for end in self._ends) + 1
             del self._tokens[needed if self._text else 0 :]
+        return self._give(len(self._text))
+
+    def end(self, reason: str) -> str:
+        """No further round is made; ``reason`` becomes the finish reason.
+
+        Returns the last piece: what might have become a stop string, and U+FFFD for
+        half a character. Nothing where the stream has ended already.
+        """
+        if self._closed:
+            return ""
+        self.close()
+        self._read(self._decoder.finish())
+        self._finish_reason = "stop" if self._stop is not None else reason
         return self._give(len(self._text))
 
     def close(self) -> None:

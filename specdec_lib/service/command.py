@@ -1,0 +1,101 @@
+"""``specdec serve``: its flags, and what they set."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from .settings import Settings
+
+# Flag, kind, name of the setting, what it says.
+FLAGS: tuple[tuple[str, type, str, str], ...] = (
+    ("--workers-in-flight", int, "workers", "requests decoded at the same time"),
+    ("--queue", int, "queue", "requests that may wait; 429 beyond"),
+    ("--deadline", float, "deadline", "seconds for a request; what there is then is "
+     "the answer"),
+    ("--grace", float, "grace", "seconds for running requests at shutdown"),
+    ("--max-body", int, "body_bytes", "bytes of a request"),
+    ("--max-body-seconds", float, "body_seconds", "seconds for a body to arrive"),
+    ("--max-prompt-characters", int, "prompt_characters", "characters of a prompt"),
+    ("--max-prompt-tokens", int, "prompt_tokens", "tokens of a prompt"),
+    ("--max-new-tokens", int, "new_tokens", "tokens that a request may ask for"),
+    ("--max-k", int, "k", "guesses a round that a request may ask for"),
+    ("--max-stops", int, "stops", "stop strings of a request"),
+    ("--max-stop-characters", int, "stop_characters", "characters of a stop string"),
+    ("--max-connections", int, "connections", "open connections"),
+)  # fmt: skip
+
+
+def add(commands: Any) -> None:
+    """Add ``serve`` to the commands."""
+    defaults = {field.name: field.default for field in fields(Settings)}
+    parser = commands.add_parser(
+        "serve",
+        help="answer requests over HTTP",
+        description="Answer requests over HTTP: POST /generate, /v1/completions and "
+        "/v1/chat/completions; GET /v1/models, /health, /ready, /metrics and "
+        "/openapi.json. Without --model with the book's n-gram models. SIGTERM stops "
+        "it after the requests it has.",
+    )
+    parser.set_defaults(command=serve)
+    parser.add_argument("--host", default="127.0.0.1", help="(127.0.0.1)")
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=8000,
+        metavar="N",
+        help="(8000); 0: any that is free",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="made by specdec train; or a real model: smollm2, a GGUF file, or a "
+        "folder or name that transformers loads",
+    )
+    parser.add_argument("--name", help="what requests call the model (from --model)")
+    parser.add_argument(
+        "--compiled", action="store_true", help="a GGUF file by the compiled kernel"
+    )
+    parser.add_argument(
+        "--k", type=int, default=4, metavar="K",
+        help="guesses a round, where a request does not say (4)",
+    )  # fmt: skip
+    for flag, kind, name, text in FLAGS:
+        parser.add_argument(
+            flag, type=kind, metavar="N", dest=f"set_{name}", default=defaults[name],
+            help=f"{text} ({defaults[name]})",
+        )  # fmt: skip
+
+
+def settings_of(options: argparse.Namespace, name: str) -> Settings:
+    """The settings that the flags make; ValueError names what is out of range."""
+    chosen = {setting: getattr(options, f"set_{setting}") for _, _, setting, _ in FLAGS}
+    return Settings(name=options.name or name, **chosen)
+
+
+def serve(
+    options: argparse.Namespace, progress: Callable[[str], None] = lambda what: None
+) -> None:
+    """Load the model, then serve it until the process is asked to stop."""
+    settings_of(options, "model")  # said before the work, not after it
+    if options.k < 0:
+        raise ValueError(f"k must be 0 or more, got {options.k}")
+    if not 0 <= options.port < 1 << 16:
+        raise ValueError(f"port must be inside 0 .. 65535, got {options.port}")
+    try:
+        from . import metrics, process
+    except ImportError as error:
+        raise ImportError(
+            f"this needs {error.name}: pip install 'specdec_lib[serve]'",
+            name=error.name,
+        ) from error
+    from .models import load_engine
+
+    progress("reading the model")
+    name, engine = load_engine(options.model, compiled=options.compiled, k=options.k)
+    progress("")
+    settings = settings_of(options, name)
+    hooks = [metrics.Prometheus()]
+    process.run(engine, settings, options.host, options.port, hooks)

@@ -1,0 +1,52 @@
+"""The process around the application: signals, and what is done at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from ..engine import Engine
+from .app import create_app
+from .hooks import Hooks
+from .settings import Settings
+
+LAST_WORDS = 5  # seconds that answers may take to be sent, after the grace
+
+
+class Server(uvicorn.Server):
+    """uvicorn, which lets the workers know as soon as a signal asks it to stop."""
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._drain = drain
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._drain()
+        super().handle_exit(sig, frame)
+
+
+def run(
+    engine: Engine,
+    settings: Settings,
+    host: str,
+    port: int,
+    hooks: Sequence[Hooks] = (),
+) -> None:
+    """Serve ``engine`` until the process is asked to stop."""
+    app = create_app(engine, settings, hooks)
+    Server(_config(app, settings, host, port), app.state.workers.drain).run()
+
+
+def _config(app: Any, settings: Settings, host: str, port: int) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=settings.connections,
+        timeout_graceful_shutdown=int(settings.grace) + LAST_WORDS,
+    )
