@@ -27,8 +27,27 @@ DRAFTS = ("model", "lookup", "suffix", "paying")
 PROMPT_TOKENS = 16
 
 
-def add_arguments(parser: argparse.ArgumentParser, positive: Any, count: Any) -> None:
-    """The flags; ``positive`` and ``count`` read whole numbers from 1 and from 0."""
+def add(commands: Any, positive: Any, count: Any, progress: Any) -> None:
+    """The command and its flags.
+
+    ``positive`` and ``count`` read whole numbers from 1 and from 0; ``progress()`` is
+    a context, and what it gives is told in a word or two what is being done.
+    """
+    parser = commands.add_parser(
+        "bench",
+        help="measure plain and speculative decoding; a gate that finds slowness",
+        description="Time plain and speculative decoding over drafts and lengths on a "
+        "fixed set of prompts, in turn in one process. Without --model with the book's "
+        "models on held-out text. With --gate, hold ratios measured now to others.",
+    )
+
+    def bench(options: argparse.Namespace) -> int:
+        with progress() as tell:
+            text, code = run(options, tell)
+        print(text)
+        return code
+
+    parser.set_defaults(command=bench)
     # No defaults for what does not go with --gate: a flag that was given must be seen.
     parser.add_argument(
         "--model",

@@ -179,8 +179,9 @@ def t_quantile(p: float, freedom: float) -> float:
     >>> round(t_quantile(0.975, 10), 3)
     2.228
     """
-    if freedom > MOST:
-        return NormalDist().inv_cdf(p)
+    if freedom > 1000:
+        z = NormalDist().inv_cdf(p)
+        return z + (z**3 + z) / (4 * freedom)
     angle = np.linspace(-np.pi / 2, np.pi / 2, 8_001)
     density = np.cos(angle) ** (freedom - 1)
     below = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
