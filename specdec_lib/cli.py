@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from . import __version__
+from .bench import command as benching
 from .comparison import Comparison, compare
 from .drafts import ModelDraft
 from .ngram import SMOOTHINGS
@@ -30,18 +31,21 @@ HEADER = f"{'':<24}{'speculative':>14}{'plain':>14}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code is 0, or 2 after an error."""
+    """Run the command line; the exit code is 0, or 2 after an error.
+
+    1: ``specdec bench --gate`` found something slower.
+    """
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
-        options.command(options)
+        code = options.command(options)
     except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"specdec: error: {_one_line(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("specdec: interrupted", file=sys.stderr)
         return 130
-    return 0
+    return code or 0
 
 
 class _Parser(argparse.ArgumentParser):
@@ -62,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_generate(commands)
     _add_train(commands)
     _add_models(commands)
+    benching.add(commands, _positive, _count, _Progress)
     serving.add(commands)
     return parser
 
