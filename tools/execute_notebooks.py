@@ -5,7 +5,7 @@
 
 What is stored is as stable as the outputs themselves: no times, no version of Python,
 cell ids and widget ids that do not change from run to run. A notebook with an error
-is left as it was.
+is left as it was, and so is one that needs modules which are not installed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from notebook_needs import left_out
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -46,9 +47,12 @@ def normalise(notebook: nbformat.NotebookNode, name: str) -> nbformat.NotebookNo
     """The same notebook without what changes from run to run or hand to hand."""
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     widgets = notebook.metadata.get("widgets")
+    needs = notebook.metadata.get("specdec")
     notebook.metadata = nbformat.from_dict(
         {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     )
+    if needs:
+        notebook.metadata["specdec"] = needs
     if widgets and widgets.get(WIDGETS, {}).get("state"):
         notebook.metadata["widgets"] = widgets
     seen: set[str] = set()
@@ -95,7 +99,11 @@ def main(arguments: list[str]) -> int:
     paths = [Path(argument).resolve() for argument in arguments] or sorted(
         (ROOT / "notebooks").glob("*.ipynb")
     )
+    without = left_out(paths)
     for path in paths:
+        if path in without:
+            print(without[path])
+            continue
         start = time.perf_counter()
         notebook = nbformat.read(path, as_version=4)
         try:

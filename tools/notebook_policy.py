@@ -17,6 +17,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from notebook_needs import needs_problems
+
 MAX_COLUMNS = 72
 MAX_CODE_CELLS = 30
 MAX_CODE_LINES = 20
@@ -304,8 +306,10 @@ def problems(notebook: Notebook, *, chapter: bool = True) -> list[str]:
     kernel = notebook["metadata"].get("kernelspec", {}).get("name")
     if kernel != "python3":
         found.append(f"notebook: kernel {kernel!r}, expected 'python3'")
-    if set(notebook["metadata"]) - {"kernelspec", "language_info", "widgets"}:
+    known = {"kernelspec", "language_info", "widgets", "specdec"}
+    if set(notebook["metadata"]) - known:
         found.append("notebook: metadata of an editor: run `make notebooks`")
+    found += [f"notebook: {p}" for p in needs_problems(notebook["metadata"])]
     ids = [cell.get("id") for cell in notebook["cells"]]
     if None in ids or len(set(ids)) < len(ids):
         found.append("notebook: every cell needs an id of its own")

@@ -15,12 +15,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from notebook_needs import left_out
+
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = sys.executable
 PYTEST = [PYTHON, "-m", "pytest", "--quiet"]
 # A module of an extra that is not installed has no examples to run.
 LENIENT = ["--doctest-ignore-import-errors"]
 WORKERS = ["-n", str(max(2, min(4, os.cpu_count() or 2)))]
+# A chapter whose modules are not installed is not run, and a line says so.
+NOT_RUN = left_out(sorted((ROOT / "notebooks").glob("*.ipynb")))
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Step:
     commands: tuple[list[str], ...]
     advice: str
     quick: bool = False
+    notes: tuple[str, ...] = ()  # printed before it
 
 
 STEPS = (
@@ -94,10 +99,12 @@ STEPS = (
                 *PYTEST,
                 *("--nbval", "--nbval-current-env", "--nbval-cell-timeout=600"),
                 *(*WORKERS, "--dist", "loadfile", "notebooks"),
+                *(f"--ignore={path}" for path in NOT_RUN),
             ],
         ),
         "A cell printed something else than what is stored. If the new output is\n"
         "right: `make notebooks`, read the change (`git diff`), and read the prose.",
+        notes=tuple(NOT_RUN.values()),
     ),
     Step(
         "build",
@@ -118,6 +125,8 @@ STEPS = (
 def run(step: Step) -> bool:
     """Run one step; whether it passed."""
     print(f"\n== {step.name} ".ljust(72, "="), flush=True)
+    for note in step.notes:
+        print(f"   {note}", flush=True)
     start = time.perf_counter()
     environment = dict(os.environ, PYDEVD_DISABLE_FILE_VALIDATION="1")
     for command in step.commands:
