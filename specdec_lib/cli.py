@@ -84,7 +84,7 @@ def _add_generate(commands: Any) -> None:
     generate.add_argument("--max-tokens", type=_positive, default=60, metavar="N")
     generate.add_argument(
         "--model",
-        metavar="FILE",
+        metavar="MODEL",
         help="made by specdec train; or a real model: smollm2, a GGUF file, or for "
         "transformers a folder or a Hugging Face name",
     )
@@ -464,7 +464,7 @@ def _real_table(report: dict[str, Any]) -> str:
     costs = report["verify_costs"]
     return "\n".join(
         [
-            "\n",
+            "",
             HEADER,
             row("tokens", lambda side: str(side["tokens"])),
             row("rounds (target calls)", lambda side: str(side["rounds"])),
@@ -475,6 +475,7 @@ def _real_table(report: dict[str, Any]) -> str:
             ),
             row("tokens a second", lambda s: f"{1 / s['seconds_per_token']:.1f}"),
             "",
+            *_cut(report["speculative"]),
             _sources(report["history"]),
             _agreement(
                 report,
@@ -489,6 +490,13 @@ def _real_table(report: dict[str, Any]) -> str:
             f"T(2)/T(1) = {costs['2']:.2f},\nT(5)/T(1) = {costs['5']:.2f}.",
         ]
     )
+
+
+def _cut(side: dict[str, Any]) -> list[str]:
+    """A line where the answer had no end yet."""
+    if side["finish_reason"] != "length":
+        return []
+    return [f"The answer was cut after {side['tokens']} tokens: see --max-tokens."]
 
 
 def _sources(history: dict[str, Any] | None) -> str:

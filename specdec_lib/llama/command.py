@@ -67,9 +67,9 @@ def generate(
     earlier
         False: copy from no earlier answers.
     show
-        given the answer with guesses piece by piece, as it comes.
+        given the answer with guesses piece by piece, as it comes, then a line end.
     progress
-        told in a word or two what is being done; an empty one before the answer.
+        told in a word or two what is being done; an empty one when that is over.
 
     Other arguments as in :func:`specdec_lib.generate` and :func:`.targets.load_target`.
     """
@@ -116,7 +116,10 @@ def generate(
         return _shown(rounds, target.decoder(), show)
 
     guessed = answer(draft, show)
+    show("\n")
+    progress("the same without guesses")
     plain = answer(None, lambda text: None)
+    progress("")
     report = _report(guessed, plain, curve, sampler.temperature)
     report["history"] = known and {
         "file": str(history),

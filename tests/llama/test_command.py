@@ -126,13 +126,22 @@ def test_progress_leaves_the_answer_alone_on_a_terminal(monkeypatch, path):
     monkeypatch.setattr(sys, "stderr", both)
     flags = ["--model", path, "--prompt", "abcabcabc", "--temperature", 0]
     assert cli.main(["generate", *map(str, flags)]) == 0
-    progress, answer = both.getvalue().rsplit("\r\x1b[K", 1)
+    progress, answer, then, table = both.getvalue().rsplit("\r\x1b[K", 3)
     assert progress.endswith("measuring what a call costs ...")
+    assert then == "the same without guesses ..."
+    assert table.startswith("\n    ")
     model, tokenizer = llama.load(path)
     prompt = tokenizer.encode("abcabcabc").tolist()
     greedy = sd.Sampler(temperature=0)
     plain = sd.generate(model, prompt, max_new_tokens=60, sampler=greedy, stop_ids=[0])
-    assert answer.startswith(tokenizer.decode(plain.tokens) + "\n")
+    assert answer == tokenizer.decode(plain.tokens) + "\n"
+
+
+def test_a_cut_answer_says_so(capsys, path):
+    flags = ["generate", "--model", str(path), "--prompt", "abc", "--temperature", "0"]
+    assert cli.main([*flags, "--max-tokens", "3"]) == 0
+    assert "cut after 3 tokens: see --max-tokens" in capsys.readouterr().out
+    assert cli._cut({"finish_reason": "stop", "tokens": 3}) == []
 
 
 def test_the_real_model(capsys, smollm2_path):
