@@ -1,14 +1,17 @@
 """The compiled way to multiply: weights of few bits, used as the file has them.
 
-A row of weights is turned into floats in a small buffer that stays in the processor's
-nearest cache, and is multiplied by all tokens there. So memory has to deliver ten bits
-for a weight in place of thirty-two, once for all tokens, and no floats are ever written
-to it. Two rows go together, as each number of a token that is loaded is then used
-twice.
+Memory has to deliver ten bits for a weight in place of thirty-two, once for all tokens,
+and no weight is ever written down as a float. A processor does sixteen (or eight, or
+four) sums at a time; they are given sixteen rows, so that no sum ever has to be put
+together from parts. For that the rows are kept in tiles of ROWS, in which column
+follows column. A block's scale d and offset m are used once for its 32 weights:
 
-Loops are written so that the compiler turns them into vector instructions: over
-lengths that it does not know (a loop of known short length is unrolled, and then stays
-as it is).
+    sum (d q + m) x  =  d (sum q x) + m (sum x)
+
+Loops are written so that the compiler turns them into vector instructions: the one over
+the rows of a tile becomes vectors, and a short one over columns within it is unrolled.
+What is written to is a small array made on the spot, and so are the tokens read with
+it: the compiler gives up where it cannot tell that they lie apart.
 """
 
 from __future__ import annotations
@@ -19,12 +22,17 @@ from typing import Any
 
 import numba
 import numpy as np
+from llvmlite.binding import get_host_cpu_features  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from .config import Floats
 from .quantised import Bytes, Singles, half, nibbles
 
 BLOCK = 32  # weights that share a scale
+ROWS = 64  # of a tile: a column of it is what memory delivers at once, 64 bytes
+# Columns at a time for several tokens, so many that what is kept for them fits into the
+# registers: AVX-512 has 32 of them, AVX2 has 16.
+PIECE = 4 if get_host_cpu_features().get("avx512f") else 2
 
 _compiled = numba.njit(nogil=True, fastmath=True, error_model="numpy", cache=True)
 
@@ -34,29 +42,30 @@ class Blocks:
     """A matrix of w = d q + m, with whole numbers q and a d and m for 32 weights.
 
     These are the file's own numbers, but for one thing: a q of four bits takes a byte,
-    as two in a byte cost more to take apart than they save on the way from memory.
+    as two in a byte cost more to take apart than they save on the way from memory. The
+    last tile is filled up with zeros.
     """
 
-    codes: NDArray[np.int8]  # (n, K)
-    scales: Singles  # (n, K / 32)
-    offsets: Singles  # (n, K / 32)
+    codes: NDArray[np.int8]  # (tiles, K / 32, 32, ROWS)
+    scales: Singles  # (tiles, K / 32, ROWS)
+    offsets: Singles  # (tiles, K / 32, ROWS)
+    rows: int
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.codes.shape[0], self.codes.shape[1]
+        return self.rows, self.codes.shape[1] * BLOCK
 
     def multiply(self, x: Floats, first: int, last: int, out: Floats) -> None:
         """Fill ``out[:, first:last]`` with ``x @ self.T`` there."""
         x = np.ascontiguousarray(x)
-        _multiply(self.codes, self.scales, self.offsets, BLOCK, x, first, last, out)
+        _multiply(self.codes, self.scales, self.offsets, x, first, last, out)
 
     def rows_of(self, indices: Any) -> Singles:
         """(T,) -> (T, K), as floats."""
-        codes = self.codes[indices]
-        blocks = codes.reshape(len(codes), -1, BLOCK)
-        rows: Singles = blocks * self.scales[indices][..., None]
-        rows += self.offsets[indices][..., None]
-        return rows.reshape(len(codes), -1)
+        tile, row = np.divmod(indices, ROWS)
+        rows: Singles = self.codes[tile, :, :, row] * self.scales[tile, :, row, None]
+        rows += self.offsets[tile, :, row, None]
+        return rows.reshape(len(tile), -1)
 
 
 def pack(kind: str, data: Bytes) -> Blocks | None:
@@ -80,9 +89,10 @@ def pack(kind: str, data: Bytes) -> Blocks | None:
         return None
     rows = len(data)
     return Blocks(
-        np.ascontiguousarray(codes).reshape(rows, -1),
-        scales.reshape(rows, -1),
-        offsets.reshape(rows, -1),
+        _tiles(codes.reshape(rows, -1, BLOCK)),
+        _tiles(scales.reshape(rows, -1)),
+        _tiles(offsets.reshape(rows, -1)),
+        rows,
     )
 
 
@@ -91,125 +101,163 @@ def join(parts: Sequence[Blocks | None]) -> Blocks | None:
     taken = [each for each in parts if each is not None]
     if len(taken) < len(parts):
         return None
-    return Blocks(
-        np.concatenate([each.codes for each in taken]),
-        np.concatenate([each.scales for each in taken]),
-        np.concatenate([each.offsets for each in taken]),
-    )
+
+    def joined(name: str) -> Any:
+        return _tiles(np.concatenate([_untiled(each, name) for each in taken]))
+
+    rows = sum(each.rows for each in taken)
+    return Blocks(joined("codes"), joined("scales"), joined("offsets"), rows)
+
+
+def _tiles(rows: NDArray[Any]) -> NDArray[Any]:
+    """(n, ...) -> (tiles, ..., ROWS)."""
+    n = len(rows)
+    full = np.zeros((-(-n // ROWS) * ROWS, *rows.shape[1:]), rows.dtype)
+    full[:n] = rows
+    tiles = full.reshape(-1, ROWS, *rows.shape[1:])
+    return np.ascontiguousarray(np.moveaxis(tiles, 1, -1))
+
+
+def _untiled(matrix: Blocks, name: str) -> NDArray[Any]:
+    """(tiles, ..., ROWS) -> (n, ...)."""
+    rows = np.moveaxis(getattr(matrix, name), -1, 1)
+    joined: NDArray[Any] = rows.reshape(-1, *rows.shape[2:])
+    return joined[: matrix.rows]
 
 
 @_compiled
 def _multiply(
-    codes: Any,
-    scales: Any,
-    offsets: Any,
-    block: int,
-    x: Any,
-    first: int,
-    last: int,
-    out: Any,
+    codes: Any, scales: Any, offsets: Any, x: Any, first: int, last: int, out: Any
 ) -> None:
-    rows = np.empty((2, x.shape[1]), np.float32)
-    for n in range(first, last, 2):
-        m = min(n + 1, last - 1)
-        _unpack(codes, scales, offsets, n, block, rows, 0)
-        _unpack(codes, scales, offsets, m, block, rows, 1)
-        _products(rows, x, out, n, m)
+    T = len(x)
+    sums = np.empty((T, x.shape[1] // BLOCK), np.float32)  # of x, block by block
+    for t in range(T):
+        for b in range(sums.shape[1]):
+            sums[t, b] = x[t, b * BLOCK : (b + 1) * BLOCK].sum()
+    y = np.empty((5, ROWS), np.float32)
+    for tile in range(first // ROWS, -(-last // ROWS)):
+        q, d, m = codes[tile], scales[tile], offsets[tile]
+        low, high = max(first, tile * ROWS), min(last, (tile + 1) * ROWS)
+        t = 0
+        while t < T:
+            left = T - t
+            n = 5 if left == 5 or left > 8 else 4 if left >= 4 else min(left, 2)
+            a, s = x[t : t + n], sums[t : t + n]
+            if n == 5:
+                _five(q, d, m, a, s, y)
+            elif n == 4:
+                _four(q, d, m, a, s, y)
+            elif n == 2:
+                _two(q, d, m, a, s, y)
+            else:
+                _one(q, d, m, a[0], s[0], y[0])
+            for i in range(n):
+                for row in range(low, high):
+                    out[t + i, row] = y[i, row - tile * ROWS]
+            t += n
 
 
 @_compiled
-def _unpack(
-    codes: Any, scales: Any, offsets: Any, n: int, block: int, rows: Any, i: int
-) -> None:
-    """Row n as floats, in ``rows[i]``."""
-    code, row = codes[n], rows[i]
-    for b in range(scales.shape[1]):
-        scale, offset = scales[n, b], offsets[n, b]
-        q, w = code[b * block : (b + 1) * block], row[b * block : (b + 1) * block]
-        for j in range(block):
-            w[j] = scale * np.float32(q[j]) + offset
+def _one(codes: Any, scales: Any, offsets: Any, x: Any, sums: Any, y: Any) -> None:
+    """A tile of rows by one token."""
+    y[:] = np.float32(0)
+    for b in range(len(codes)):
+        q, d, m, s = codes[b], scales[b], offsets[b], sums[b]
+        a = x[b * BLOCK : (b + 1) * BLOCK]
+        for i in range(len(y)):
+            v = np.float32(0)
+            for j in range(BLOCK):
+                v += a[j] * np.float32(q[j, i])
+            y[i] += d[i] * v + m[i] * s
 
 
 @_compiled
-def _products(rows: Any, x: Any, out: Any, n: int, m: int) -> None:
-    """Two rows of weights by all tokens: five, four, two or one of them at a time."""
-    T, t = len(x), 0
-    while t < T:
-        left = T - t
-        if left == 5 or left > 8:
-            _five(rows, x, out, n, m, t)
-            t += 5
-        elif left >= 4:
-            _four(rows, x, out, n, m, t)
-            t += 4
-        elif left >= 2:
-            _two(rows, x, out, n, m, t)
-            t += 2
-        else:
-            _one(rows, x, out, n, m, t)
-            t += 1
+def _two(codes: Any, scales: Any, offsets: Any, x: Any, sums: Any, y: Any) -> None:
+    """The same by two tokens; each weight is made a float once for all."""
+    total = _offsets(offsets, sums, np.empty((2, ROWS), np.float32))
+    a = np.empty((2, PIECE), np.float32)
+    for b in range(len(codes)):
+        d = scales[b]
+        for first in range(0, BLOCK, PIECE):
+            q = codes[b, first : first + PIECE]
+            for t in range(len(a)):
+                for j in range(PIECE):
+                    a[t, j] = x[t, b * BLOCK + first + j]
+            for i in range(ROWS):
+                va = vb = np.float32(0)
+                for j in range(PIECE):
+                    w = np.float32(q[j, i])
+                    va += a[0, j] * w
+                    vb += a[1, j] * w
+                total[0, i] += d[i] * va
+                total[1, i] += d[i] * vb
+    y[:2] = total
 
 
 @_compiled
-def _one(rows: Any, x: Any, out: Any, n: int, m: int, t: int) -> None:
-    v, w, a = rows[0], rows[1], x[t]
-    va = wa = np.float32(0)
-    for j in range(x.shape[1]):
-        va += v[j] * a[j]
-        wa += w[j] * a[j]
-    out[t, n], out[t, m] = va, wa
+def _four(codes: Any, scales: Any, offsets: Any, x: Any, sums: Any, y: Any) -> None:
+    """The same by four tokens; each weight is made a float once for all."""
+    total = _offsets(offsets, sums, np.empty((4, ROWS), np.float32))
+    a = np.empty((4, PIECE), np.float32)
+    for b in range(len(codes)):
+        d = scales[b]
+        for first in range(0, BLOCK, PIECE):
+            q = codes[b, first : first + PIECE]
+            for t in range(len(a)):
+                for j in range(PIECE):
+                    a[t, j] = x[t, b * BLOCK + first + j]
+            for i in range(ROWS):
+                va = vb = vc = vd = np.float32(0)
+                for j in range(PIECE):
+                    w = np.float32(q[j, i])
+                    va += a[0, j] * w
+                    vb += a[1, j] * w
+                    vc += a[2, j] * w
+                    vd += a[3, j] * w
+                total[0, i] += d[i] * va
+                total[1, i] += d[i] * vb
+                total[2, i] += d[i] * vc
+                total[3, i] += d[i] * vd
+    y[:4] = total
 
 
 @_compiled
-def _two(rows: Any, x: Any, out: Any, n: int, m: int, t: int) -> None:
-    v, w, a, b = rows[0], rows[1], x[t], x[t + 1]
-    va = vb = wa = wb = np.float32(0)
-    for j in range(x.shape[1]):
-        va += v[j] * a[j]
-        wa += w[j] * a[j]
-        vb += v[j] * b[j]
-        wb += w[j] * b[j]
-    out[t, n], out[t, m] = va, wa
-    out[t + 1, n], out[t + 1, m] = vb, wb
+def _five(codes: Any, scales: Any, offsets: Any, x: Any, sums: Any, y: Any) -> None:
+    """The same by five tokens; each weight is made a float once for all."""
+    total = _offsets(offsets, sums, np.empty((5, ROWS), np.float32))
+    a = np.empty((5, PIECE), np.float32)
+    for b in range(len(codes)):
+        d = scales[b]
+        for first in range(0, BLOCK, PIECE):
+            q = codes[b, first : first + PIECE]
+            for t in range(len(a)):
+                for j in range(PIECE):
+                    a[t, j] = x[t, b * BLOCK + first + j]
+            for i in range(ROWS):
+                va = vb = vc = vd = ve = np.float32(0)
+                for j in range(PIECE):
+                    w = np.float32(q[j, i])
+                    va += a[0, j] * w
+                    vb += a[1, j] * w
+                    vc += a[2, j] * w
+                    vd += a[3, j] * w
+                    ve += a[4, j] * w
+                total[0, i] += d[i] * va
+                total[1, i] += d[i] * vb
+                total[2, i] += d[i] * vc
+                total[3, i] += d[i] * vd
+                total[4, i] += d[i] * ve
+    y[:5] = total
 
 
 @_compiled
-def _four(rows: Any, x: Any, out: Any, n: int, m: int, t: int) -> None:
-    v, w, a, b, c, d = rows[0], rows[1], x[t], x[t + 1], x[t + 2], x[t + 3]
-    va = vb = vc = vd = wa = wb = wc = wd = np.float32(0)
-    for j in range(x.shape[1]):
-        va += v[j] * a[j]
-        wa += w[j] * a[j]
-        vb += v[j] * b[j]
-        wb += w[j] * b[j]
-        vc += v[j] * c[j]
-        wc += w[j] * c[j]
-        vd += v[j] * d[j]
-        wd += w[j] * d[j]
-    out[t, n], out[t, m] = va, wa
-    out[t + 1, n], out[t + 1, m] = vb, wb
-    out[t + 2, n], out[t + 2, m] = vc, wc
-    out[t + 3, n], out[t + 3, m] = vd, wd
-
-
-@_compiled
-def _five(rows: Any, x: Any, out: Any, n: int, m: int, t: int) -> None:
-    v, w, a, b, c = rows[0], rows[1], x[t], x[t + 1], x[t + 2]
-    d, e = x[t + 3], x[t + 4]
-    va = vb = vc = vd = ve = wa = wb = wc = wd = we = np.float32(0)
-    for j in range(x.shape[1]):
-        va += v[j] * a[j]
-        wa += w[j] * a[j]
-        vb += v[j] * b[j]
-        wb += w[j] * b[j]
-        vc += v[j] * c[j]
-        wc += w[j] * c[j]
-        vd += v[j] * d[j]
-        wd += w[j] * d[j]
-        ve += v[j] * e[j]
-        we += w[j] * e[j]
-    out[t, n], out[t, m] = va, wa
-    out[t + 1, n], out[t + 1, m] = vb, wb
-    out[t + 2, n], out[t + 2, m] = vc, wc
-    out[t + 3, n], out[t + 3, m] = vd, wd
-    out[t + 4, n], out[t + 4, m] = ve, we
+def _offsets(offsets: Any, sums: Any, total: Any) -> Any:
+    """What the offsets m contribute, in ``total``."""
+    total[:] = np.float32(0)
+    for b in range(len(offsets)):
+        m = offsets[b]
+        for t in range(len(total)):
+            s = sums[t, b]
+            for i in range(ROWS):
+                total[t, i] += m[i] * s
+    return total

@@ -27,7 +27,7 @@ def raw(kind, rows, blocks):
 
 @pytest.mark.parametrize("kind", SIZES)
 @pytest.mark.parametrize(
-    "rows, blocks", [(1, 1), (2, 18), (301, 3), (640, 18), (97, 48)]
+    "rows, blocks", [(1, 1), (2, 18), (64, 2), (301, 3), (640, 18), (97, 48)]
 )
 def test_products(kind, rows, blocks):
     data, floats = raw(kind, rows, blocks)
@@ -45,15 +45,20 @@ def test_products(kind, rows, blocks):
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_only_its_own_rows_are_written(kind):
-    data, _ = raw(kind, 11, 2)
+    rows = 2 * kernel.ROWS + 5
+    data, _ = raw(kind, rows, 2)
     weight = kernel.pack(kind, data)
     x = G.normal(size=(3, 64)).astype(np.float32)
-    for first in range(11):
-        for last in range(first, 12):
-            out = np.full((3, 11), np.nan, np.float32)
-            weight.multiply(x, first, min(last, 11), out)
+    whole = np.empty((3, rows), np.float32)
+    weight.multiply(x, 0, rows, whole)
+    bounds = 0, 1, 7, 63, 64, 65, 127, 128, 129, rows - 1, rows
+    for first in bounds:
+        for last in bounds:
+            out = np.full((3, rows), np.nan, np.float32)
+            weight.multiply(x, first, last, out)
             written = np.isfinite(out).all(axis=0)
-            assert np.flatnonzero(written).tolist() == list(range(first, min(last, 11)))
+            assert np.flatnonzero(written).tolist() == list(range(first, last))
+            assert (out[:, written] == whole[:, written]).all()
             assert np.isnan(out[:, ~written]).all()
 
 
