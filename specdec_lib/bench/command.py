@@ -104,6 +104,9 @@ def add(commands: Any, positive: Any, count: Any, progress: Any) -> None:
         help=f"of the gate ({suite.RUNS}; to record {suite.RECORDED_RUNS})",
     )
     parser.add_argument(
+        "--blocks", type=positive, metavar="N", help=f"of a run ({suite.BLOCKS})"
+    )
+    parser.add_argument(
         "--plant",
         type=float,
         metavar="SHARE",
@@ -120,7 +123,7 @@ TABLE_FLAGS = (
 def run(options: argparse.Namespace, progress: Progress) -> tuple[str, int]:
     """What to print, and the exit code."""
     if options.gate is None:
-        for name in ("record", "runs", "plant"):
+        for name in ("record", "runs", "blocks", "plant"):
             if getattr(options, name):
                 raise ValueError(f"--{name} goes with --gate")
         return _table(options, progress), 0
@@ -318,7 +321,11 @@ def _record(options: argparse.Namespace, progress: Progress) -> tuple[str, int]:
     folder = Path(options.gate).parent
     if not folder.is_dir():
         raise FileNotFoundError(f"gate: there is no folder {folder}")
-    runs = suite.fresh_runs(options.runs or suite.RECORDED_RUNS, progress=progress)
+    runs = suite.fresh_runs(
+        options.runs or suite.RECORDED_RUNS,
+        blocks=options.blocks or suite.BLOCKS,
+        progress=progress,
+    )
     baseline = suite.record(runs)
     suite.write_baseline(baseline, options.gate)
     text = f"{options.gate}: {len(runs)} runs on {describe(baseline['machine'])}"
@@ -328,7 +335,10 @@ def _record(options: argparse.Namespace, progress: Progress) -> tuple[str, int]:
 def _gate(options: argparse.Namespace, progress: Progress) -> tuple[str, int]:
     baseline = suite.read_baseline(options.gate)  # said before the work, not after it
     runs = suite.fresh_runs(
-        options.runs or suite.RUNS, plant=options.plant or 0.0, progress=progress
+        options.runs or suite.RUNS,
+        blocks=options.blocks or suite.BLOCKS,
+        plant=options.plant or 0.0,
+        progress=progress,
     )
     result = suite.gate(runs, baseline)
     text = json.dumps(as_json(result)) if options.json else report(result)

@@ -119,7 +119,9 @@ def test_power_is_what_a_simulation_finds(effect, spread, n):
         assert power(effect, spread, n, level) == pytest.approx(share, abs=error)
 
 
-@pytest.mark.parametrize("n, effect", [(200, 0.03), (200, 0.06), (400, 0.05), (400, 0.1)])
+@pytest.mark.parametrize(
+    "n, effect", [(200, 0.03), (200, 0.06), (400, 0.05), (400, 0.1)]
+)
 def test_power_with_many_pairs_is_the_normal_formula(n, effect):
     error, z = 0.3 / math.sqrt(n), NormalDist().inv_cdf(0.95)
     by_hand = NormalDist().cdf((math.log1p(effect) - ONE) / error - z)
