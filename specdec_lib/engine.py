@@ -255,9 +255,9 @@ class Engine:
         return hasattr(self.tokenizer, "apply_chat_template")
 
     def _ids(self, text: str, special: bool, *, begin: bool) -> list[int]:
+        _check_unicode(text)
         tokenizer = self.tokenizer
         if self._of_transformers:
-            _check_unicode(text)
             return [
                 int(id)
                 for id in tokenizer.encode(

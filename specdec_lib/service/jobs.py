@@ -209,6 +209,7 @@ class Workers:
     def leave(self, job: Job) -> None:
         """The client has gone: from the event loop, at any time, more than once."""
         job.gone = True
+        job.send(END)  # to whoever still awaits its pieces
         with self._changed:
             if job not in self._waiting:
                 return

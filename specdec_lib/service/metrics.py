@@ -26,11 +26,11 @@ class Prometheus(Hooks):
         self.rounds = Counter("specdec_rounds", "calls of target", registry=registry)
 
     def startup(self, app: Any) -> None:
-        @app.get("/metrics", summary="Figures for Prometheus")
-        def metrics() -> Response:
-            return Response(
-                generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST
-            )
+        summary = "Figures for Prometheus"
+        app.add_api_route("/metrics", self._answer, methods=["GET"], summary=summary)
+
+    def _answer(self) -> Response:
+        return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
 
     def refused(self, refusal: Refusal, path: str) -> None:
         self.requests.labels(refusal.code).inc()
