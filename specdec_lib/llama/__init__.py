@@ -9,6 +9,9 @@
     model         the same as a language model: start, extend, rewind, trees
     tokenizer     text to ids and back, chat template
     fetch         where the files of weights come from
+    answers       what a model answered before, to copy guesses from
+    targets       a model by its name, with its tokenizer; also those of transformers
+    command       what ``specdec generate`` and ``specdec models`` do
 
 Needs more than the core: ``pip install specdec_lib[llm]``.
 
@@ -46,8 +49,8 @@ def load(
     """A model and its tokenizer, from a file of weights on this machine.
 
     name
-        "smollm2", once ``specdec models get smollm2`` has fetched it, or the path of
-        any GGUF file of the Llama architecture.
+        "smollm2", once ``specdec models get smollm2`` has fetched it, another name of
+        ``specdec models list``, or the path of any GGUF file of the Llama architecture.
     dtype
         float32, or float64 where rounding has to be out of the way.
     compiled

@@ -250,8 +250,8 @@ def distill(
             most, kept_temperature, kept_seed = answers.how
             raise ValueError(
                 f"{path} holds answers of at most {most:.0f} tokens at temperature "
-                f"{kept_temperature:g}, seed {kept_seed:.0f}; keep others in a file of "
-                "their own, or remove it"
+                f"{kept_temperature:g}, seed {kept_seed:.0f}; remove it, or name "
+                "another file for others (-o)"
             )
     window = model.context_window
     for i, prompt in enumerate(prompts):
