@@ -1,7 +1,9 @@
 """Earlier answers to copy from: kept whole, taken up again, and the text stays."""
 
 import json
+import sys
 from math import exp
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,9 @@ from specdec_lib import cli
 from specdec_lib.llama import answers as kept
 from specdec_lib.llama.answers import Answers, NGramGuesses
 from specdec_lib.theory import cost_curve
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "exactness"))
+from toys import EXACT, TARGET, inexactness
 
 GREEDY = sd.Sampler(temperature=0)
 V = 37
@@ -112,6 +117,20 @@ def test_text_stays_as_it_is(model, k, temperature):
             assert quick.tokens == plain.tokens
         assert len(quick.tokens) > 0
     assert quick.metrics.drafted > 0
+
+
+@pytest.mark.parametrize("temperature", (0.0, 0.7, 1.0))
+@pytest.mark.parametrize("k", (1, 3))
+def test_exact(temperature, k):
+    """Every branch of the real loop, with guesses from each of the parts."""
+    answers = Answers("these tokens", 3, (9.0, 1.0, 0.0))
+    answers = answers.with_answer([0], [0, 1, 1, 2, 0, 0, 1, 1, 2, 2])
+    draft, _ = kept.copies(cost_curve([1, 2], [1, 1.05]), answers, k=k)
+    options = dict(k=k, tokens=5, prompt=(0, 1), sampler=sd.Sampler(temperature))
+    assert inexactness(TARGET, draft, **options) < EXACT
+    alone = NGramGuesses(answers.ngram(), 0.01)
+    assert len(alone.start((0, 1)).propose(k).tokens) == k
+    assert inexactness(TARGET, alone, **options) < EXACT
 
 
 def test_distilled_are_the_models_own_answers(model, tmp_path):
