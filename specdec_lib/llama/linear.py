@@ -13,7 +13,12 @@ they should be read once, and in the order in which they lie. What was measured:
   others finds it in the core's cache;
 - elsewhere dot products are the best for up to six tokens, and BLAS's way for more.
 
-The rows are shared out over a few threads, and BLAS is held to one thread each.
+The rows of a large product are shared out over a few threads, and BLAS is held to one
+thread each. To wake a thread that sleeps takes up to 100 microseconds, in which one
+thread does a small product alone. And Python runs one thread at a time: a loop over
+blocks in two threads would hand the right to run to and fro, at the price of a wake-up
+each time. So only the first thread goes from block to block; the others do all their
+blocks in one call of NumPy, which takes longer for each, and get the smaller shares.
 """
 
 from __future__ import annotations
@@ -34,7 +39,8 @@ from .config import Floats
 FEW = 32  # tokens up to which blocks pay
 FEW_DOTS = 6  # tokens up to which dot products pay, where blocks do not
 CACHED = 1 << 19  # bytes that stay in a core's cache
-LEAST = 1 << 16  # weights below which a second thread does not pay
+LEAST = 8_000_000  # weights x (tokens + 3) below which a second thread does not pay
+MAIN_SHARE = 1.5  # rows of the thread that goes by blocks, for one of each other's
 MOST_THREADS = 4  # a few already take all that memory delivers
 AVX512 = {"SkylakeX", "Cooperlake", "SapphireRapids"}  # as OpenBLAS names its kernels
 
@@ -53,14 +59,32 @@ def linear(x: Floats, weight: Any) -> Floats:
         if multiply is not None:
             multiply(x, first, last, out)
         else:
-            _multiply(x, weight[first:last], out[:, first:last])
+            _multiply(x, weight[first:last], out[:, first:last], alone=not first)
 
     if not len(x):
         return out
-    threads = thread_count() if n * columns >= LEAST else 1
-    bounds = [n * i // threads for i in range(threads + 1)]
-    in_parallel(part, bounds)
+    threads = thread_count() if pays_threads(len(x), n, columns) else 1
+    ahead = MAIN_SHARE if multiply is None and by_blocks(len(x)) else 1.0
+    in_parallel(part, shares(n, threads, ahead))
     return out
+
+
+def pays_threads(T: int, n: int, columns: int) -> bool:
+    """Whether a product is worth waking a thread: its bytes, and its arithmetic.
+
+    To bring a weight from memory takes about as long as its products with three tokens.
+    """
+    return n * columns * (T + 3) >= LEAST
+
+
+def shares(n: int, threads: int, ahead: float = 1.0) -> list[int]:
+    """0, ..., n: bounds of the threads' rows, the first's ``ahead`` times another's.
+
+    Whole runs of 64 rows each, as blocks and tiles are cut.
+    """
+    unit = n / (ahead + threads - 1)
+    inner = [round((ahead + i) * unit / 64) * 64 for i in range(threads - 1)]
+    return [0, *(min(each, n) for each in inner), n]
 
 
 def rows_of(weight: Any, indices: Any, dtype: Any) -> Floats:
@@ -71,13 +95,21 @@ def rows_of(weight: Any, indices: Any, dtype: Any) -> Floats:
     return np.asarray(weight[indices], dtype)
 
 
-def _multiply(x: Floats, weight: Floats, out: Floats) -> None:
-    """(T, K), (n, K), (T, n): fill ``out`` with ``x @ weight.T`` on one thread."""
-    T, small = len(x), small_products()
-    if T == 1 or (T <= FEW_DOTS and not small):
+def by_blocks(T: int) -> bool:
+    """Whether T tokens are multiplied block by block."""
+    return 1 < T <= FEW and small_products()
+
+
+def _multiply(x: Floats, weight: Floats, out: Floats, alone: bool) -> None:
+    """(T, K), (n, K), (T, n): fill ``out`` with ``x @ weight.T`` on one thread.
+
+    ``alone`` is False on a thread that is to disturb another one as little as possible.
+    """
+    T = len(x)
+    if by_blocks(T):
+        (_multiply_in_blocks if alone else _multiply_at_once)(x, weight, out)
+    elif T <= FEW_DOTS and (T == 1 or not small_products()):
         _dots(x, weight, out)
-    elif small and T <= FEW:
-        _multiply_in_blocks(x, weight, out)
     else:
         np.matmul(x, weight.T, out=out)
 
@@ -94,6 +126,18 @@ def _multiply_in_blocks(x: Floats, weight: Floats, out: Floats) -> None:
         block = weight[first : first + rows]
         np.vecdot(block, x[0], out=out[0, first : first + rows])
         np.matmul(x[1:], block.T, out=out[1:, first : first + rows])
+
+
+def _multiply_at_once(x: Floats, weight: Floats, out: Floats) -> None:
+    """The same in one call: a stack of blocks, and then the rows that are left."""
+    (T, K), n = x.shape, len(weight)
+    rows = block_rows(T, K, x.itemsize)
+    blocks = n // rows
+    full = blocks * rows
+    stack = weight[:full].reshape(blocks, rows, K).transpose(0, 2, 1)
+    stacked_out = out[:, :full].reshape(T, blocks, rows).transpose(1, 0, 2)
+    np.matmul(x, stack, out=stacked_out)
+    np.matmul(x, weight[full:].T, out=out[:, full:])
 
 
 def block_rows(T: int, K: int, itemsize: int) -> int:

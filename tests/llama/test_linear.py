@@ -19,12 +19,45 @@ G = np.random.default_rng(0)
 def test_every_way(monkeypatch, small, threads, n, K, T):
     monkeypatch.setattr(module, "small_products", lambda: small)
     monkeypatch.setattr(module, "thread_count", lambda: threads)
+    monkeypatch.setattr(module, "LEAST", 0)  # however small
     x, weight = G.normal(size=(T, K)), G.normal(size=(n, K))
     for dtype, close in ((np.float64, 1e-11), (np.float32, 2e-3)):
         a, b = x.astype(dtype), weight.astype(dtype)
         out = linear(a, b)
         assert out.dtype == dtype
         np.testing.assert_allclose(out, x @ weight.T, rtol=0, atol=close)
+
+
+def test_shares_are_whole_runs_of_rows():
+    assert module.shares(960, 1) == [0, 960]
+    assert module.shares(3072, 2) == [0, 1536, 3072]
+    assert module.shares(3072, 2, 1.5) == [0, 1856, 3072]  # 3 of 5 would be 1843
+    assert module.shares(3072, 4) == [0, 768, 1536, 2304, 3072]
+    for n in (0, 1, 33, 577, 49152):
+        for threads in (1, 2, 3, 4):
+            bounds = module.shares(n, threads, 1.5)
+            assert len(bounds) == threads + 1
+            assert bounds == sorted(bounds)
+            assert (bounds[0], bounds[-1]) == (0, n)
+
+
+def test_only_a_large_product_wakes_a_thread(monkeypatch):
+    """Of SmolLM2's matrices, those that were measured to pay."""
+    pay = module.pays_threads
+    assert pay(1, 49152, 576)
+    assert pay(5, 3072, 576)
+    assert not pay(1, 3072, 576)
+    assert not pay(5, 576, 1536)
+    assert pay(8, 576, 1536)
+    assert not pay(8, 960, 576)
+    woken = []
+    monkeypatch.setattr(module, "thread_count", lambda: 2)
+    monkeypatch.setattr(
+        module, "in_parallel", lambda part, bounds: woken.append(bounds)
+    )
+    linear(np.ones((1, 8)), np.ones((7, 8)))
+    linear(np.ones((1, 4096)), np.ones((512, 4096)))
+    assert woken == [[0, 7], [0, 256, 512]]
 
 
 def test_rows_of_a_block_stay_under_the_limits():
