@@ -79,6 +79,12 @@ STEPS = (
         "predicted and measured figures of the cells that are outside.",
     ),
     Step(
+        "service",
+        ([*PYTEST, "tests/service"],),
+        "The server in this process or one of its own did not answer as it should.\n"
+        "Run one test: .venv/bin/pytest tests/service/FILE.py -k NAME",
+    ),
+    Step(
         "llama",
         (
             [PYTHON, "-m", "specdec_lib", "models", "get", "smollm2"],

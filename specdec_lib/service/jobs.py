@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
@@ -76,6 +76,7 @@ class Job:
         self.degraded: list[str] = []
         self.notes: dict[str, Any] = {}
         self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None  # of its deadline
         self._pieces: asyncio.Queue[str | None] = asyncio.Queue()
 
     @property
@@ -105,6 +106,15 @@ class Job:
                 yield piece
         if self.refusal is not None:
             raise self.refusal
+
+    def at_deadline(self, do: Callable[[Job], None]) -> None:
+        """Call ``do(job)`` at its deadline, unless :meth:`rest` comes before."""
+        self._timer = self._loop.call_later(self.task.seconds, do, self)
+
+    def rest(self) -> None:
+        """No longer mind the deadline; the loop lets go of the job."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     def send(self, piece: str | None) -> None:
         """From any thread: the next piece for the coroutine that awaits them."""
@@ -204,11 +214,12 @@ class Workers:
             self._hooks.accepted(job)
             self._waiting.append(job)
             self._changed.notify()
-        job._loop.call_later(job.task.seconds, self._end_waiting, job)
+        job.at_deadline(self._end_waiting)
 
     def leave(self, job: Job) -> None:
-        """The client has gone: from the event loop, at any time, more than once."""
+        """Nobody awaits the job any more, done or not: from the event loop."""
         job.gone = True
+        job.rest()
         job.send(END)  # to whoever still awaits its pieces
         with self._changed:
             if job not in self._waiting:

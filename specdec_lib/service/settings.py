@@ -42,7 +42,7 @@ class Settings:
     body_bytes: int = 1 << 20
     body_seconds: float = 10.0
     prompt_characters: int = 100_000
-    prompt_tokens: int = 16_384
+    prompt_tokens: int = 8192
     new_tokens: int = 1024
     k: int = 16
     stops: int = 8
