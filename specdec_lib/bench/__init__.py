@@ -50,7 +50,7 @@ must be equal, not nearly so.
 """
 
 from .machine import describe, machine
-from .noise import Judgement, judge, pairs_needed, power, t_quantile
+from .noise import Judgement, judge, pairs_needed, power, share_found, t_quantile
 from .speeds import Setting, measure_speeds
 from .suite import Gate, gate, read_baseline, record, run_suite, write_baseline
 from .timing import measure, measure_pairs, planted
@@ -72,6 +72,7 @@ __all__ = [
     "read_baseline",
     "record",
     "run_suite",
+    "share_found",
     "t_quantile",
     "write_baseline",
 ]

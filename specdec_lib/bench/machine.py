@@ -59,4 +59,8 @@ def _processor() -> str:
     except OSError:
         info = ""
     name = re.search(r"model name\s*:\s*(.+)", info)
-    return name[1] if name else platform.processor() or platform.machine()
+    if not name:
+        return platform.processor() or platform.machine()
+    # Names of processors in the cloud say little; these two tell generations apart.
+    kind = re.findall(r"^(cpu family|model)\s*:\s*(\d+)", info, re.M)[:2]
+    return f"{name[1]} ({', '.join(f'{what} {n}' for what, n in kind)})"

@@ -147,6 +147,33 @@ def power(
     return _power(effect, error, pairs - 1.0, level, ignored, limit)
 
 
+def share_found(
+    log_ratios: ArrayLike,
+    pairs: int,
+    level: float = LEVEL,
+    *,
+    ignored: float = IGNORED,
+    limit: float = LIMIT,
+) -> float:
+    """How often :func:`judge` does say "slower", given ``pairs`` of these at a time.
+
+    They are taken in their order, and none twice; what is left at the end is not used.
+    Beside :func:`power` it shows whether the noise is as the model has it. ValueError
+    where there are not so many.
+
+    >>> share_found([0.05, 0.06, 0.04, 0.2, -0.2, 0.1], pairs=3)
+    0.5
+    """
+    x = _checked(log_ratios, "log_ratios")
+    check_count("pairs", pairs, least=2)
+    if len(x) < pairs:
+        raise ValueError(f"log_ratios must be {pairs} or more, got {len(x)}")
+    groups = x[: len(x) // pairs * pairs].reshape(-1, pairs)
+    options = {"level": level, "ignored": ignored, "limit": limit}
+    found = [judge(each, **options).verdict == "slower" for each in groups]
+    return sum(found) / len(found)
+
+
 def pairs_needed(
     spread: float,
     level: float = LEVEL,

@@ -6,7 +6,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from specdec_lib.bench import judge, pairs_needed, power, t_quantile
+from specdec_lib.bench import judge, pairs_needed, power, share_found, t_quantile
 
 ONE, FIVE = math.log(1.01), math.log(1.05)
 
@@ -160,6 +160,18 @@ def test_the_number_that_is_needed_is_the_first_that_is_enough():
     found = judge(np.tile([-0.2, 0.2], 10))
     assert found.verdict == "cannot tell"
     assert found.needed == pairs_needed(found.spread) > found.pairs
+
+
+def test_the_share_that_is_found_counts_whole_groups_in_order():
+    found, not_found = [0.06, 0.05, 0.055], [0.0, 0.0, 0.001]
+    assert share_found([*found, *not_found, *found, 0.3, 0.3], 3) == 2 / 3
+    assert share_found([*not_found, *not_found], 3) == 0
+    g = np.random.default_rng(5)
+    logs = math.log(1.05) + 0.03 * g.normal(size=6 * 500)
+    share = share_found(logs, 6)
+    assert share == pytest.approx(power(0.05, 0.03, 6), abs=4 * math.sqrt(0.25 / 500))
+    with pytest.raises(ValueError, match="log_ratios must be 4 or more, got 3"):
+        share_found(found, 4)
 
 
 def test_a_baseline_that_is_known_badly_is_never_made_up_for():
