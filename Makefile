@@ -16,7 +16,7 @@ help:
 	@echo "  make book        build the book and open it in the browser (PORT=$(PORT))"
 	@echo "  make lab         open the chapters in JupyterLab, to run and change them"
 	@echo "  make test        check everything: code, chapters, pages"
-	@echo "  make bench       measure the library beside its peers"
+	@echo "  make bench       measure the speed: plain and speculative decoding, and peers"
 	@echo
 	@echo "  make html        build the book into _build/html, no more"
 	@echo "  make check       the quick part of the tests: lint, types, unit tests"

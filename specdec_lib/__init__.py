@@ -25,7 +25,8 @@ The library behind the book of that name. Its core needs NumPy alone:
 Beside it, imported only when asked for: llama, a real language model in NumPy, which
 needs the extra ``llm``; huggingface, any causal model of transformers, which needs the
 extra ``hf`` (as attributes these two are imported when first named); plots and widgets,
-which need matplotlib, ipywidgets and anywidget; and cli, the command line.
+which need matplotlib, ipywidgets and anywidget; bench, fair timing and a gate that finds
+what became slower; and cli, the command line.
 """
 
 from importlib import import_module

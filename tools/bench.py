@@ -2,8 +2,11 @@
 
     python tools/bench.py [--quick]
 
-Prints a table and writes bench-report/: report.md, rows.csv, growth.png. Figures depend
-on the machine, which the report names; nothing fails here for being slow.
+First `specdec bench`, plain and speculative decoding over drafts and lengths, then the
+modules of bench/. Prints tables and writes bench-report/: report.md, rows.csv,
+growth.png, and bench.csv, bench.png, bench.svg of the first. Figures depend on the
+machine, which the report names; nothing fails here for being slow. What does is the
+gate: `specdec bench --gate bench/baseline.json`.
 """
 
 from __future__ import annotations
@@ -11,9 +14,8 @@ from __future__ import annotations
 import argparse
 import csv
 import importlib.util
-import os
-import platform
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,9 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-import numpy as np
-from threadpoolctl import threadpool_info
 
 from specdec_lib import plots
+from specdec_lib.bench import describe, machine
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = ROOT / "bench-report"
@@ -46,20 +47,19 @@ def benchmarks() -> list[Any]:
     return modules
 
 
-def machine() -> str:
-    """Processor, cores, versions and the BLAS kernels in use, on one line."""
-    name = platform.processor() or platform.machine()
-    try:
-        info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        name = re.search(r"model name\s*:\s*(.+)", info)[1]  # type: ignore[index]
-    except (OSError, TypeError):
-        pass
-    kernels = {str(pool.get("architecture")) for pool in threadpool_info()}
-    return (
-        f"{name}, {os.cpu_count()} cores, {platform.system()}, "
-        f"Python {platform.python_version()}, NumPy {np.__version__} "
-        f"({', '.join(sorted(kernels))})"
-    )
+def speeds(quick: bool) -> list[str]:
+    """Run `specdec bench`; its lines for the report."""
+    options = ["--repeats", "2", "--prompts", "4"] if quick else []
+    table = subprocess.run(
+        [*(sys.executable, "-m", "specdec_lib", "bench", "-o", str(REPORT)), *options],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    print(table, flush=True)
+    title = "## Plain and speculative decoding"
+    return [title, "", "```", table.rstrip(), "```", "", "![speeds](bench.png)", ""]
 
 
 def shown(row: Row) -> tuple[str, str, str, str]:
@@ -96,8 +96,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="smaller and fewer")
     quick = parser.parse_args().quick
     plots.use_style()
-    print(machine(), flush=True)
-    lines = ["# Benchmarks", "", machine(), ""]
+    REPORT.mkdir(exist_ok=True)
+    lines = ["# Benchmarks", "", describe(machine()), "", *speeds(quick)]
     everything: list[Row] = []
     for module in benchmarks():
         title = (module.__doc__ or module.__name__).splitlines()[0]
@@ -115,7 +115,6 @@ def main() -> None:
         print(f"\n{note}")
         lines += [note, ""]
     lines += ["## Growth with the text", "", "![growth](growth.png)", ""]
-    REPORT.mkdir(exist_ok=True)
     (REPORT / "report.md").write_text("\n".join(lines), encoding="utf-8")
     with open(REPORT / "rows.csv", "w", encoding="utf-8", newline="") as file:
         fields = ["what", "value", "least", "unit", "target", "tokens"]

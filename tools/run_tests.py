@@ -85,6 +85,12 @@ STEPS = (
         "Run one test: .venv/bin/pytest tests/service/FILE.py -k NAME",
     ),
     Step(
+        "speed",
+        ([PYTHON, "-m", "specdec_lib", "bench", "--gate", "bench/baseline.json"],),
+        "Decoding became slower, or decodes other tokens. If that is meant:\n"
+        ".venv/bin/python -m specdec_lib bench --gate bench/baseline.json --record",
+    ),
+    Step(
         "llama",
         (
             [PYTHON, "-m", "specdec_lib", "models", "get", "smollm2"],

@@ -31,10 +31,7 @@ def speeds_against_k(rows: Sequence[Row], *, ax: Axes | None = None) -> Figure:
         shift = (drafts.index(name) - (len(drafts) - 1) / 2) * 0.09
         at = [places[row["k"]] + shift for row in own]
         low, high = (
-            [
-                0.0 if row[end] is None else abs(row[end] - row["speedup"])
-                for row in own
-            ]
+            [0.0 if row[end] is None else abs(row[end] - row["speedup"]) for row in own]
             for end in ("low", "high")
         )
         ax.errorbar(
