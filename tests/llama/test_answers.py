@@ -85,13 +85,18 @@ def test_guesses_are_the_best_tokens_while_they_are_sure_enough():
 
 
 def test_the_text_itself_is_asked_first():
-    answers = some().with_answer([9], [20, 21, 22, 23, 24, 25, 26, 27])
+    run = (20, 21, 22, 23, 24, 25)
+    answers = some().with_answer([9], [18, 19, *run, 26, 27])
+    for prompt in ([10], [11]):  # what the n-gram model has seen more often
+        answers = answers.with_answer(prompt, [23, 24, 25, 28])
     draft, k = kept.copies(CURVE, answers, k=3)
     assert k == 3
     ask = lambda *text: draft.start(text).propose(3, None).tokens  # noqa: E731
     assert ask(5, 6, 30, 31, 5, 6)[0] == 30  # and not 7, as the answers have it
-    assert ask(20, 21, 22, 23, 24, 25) == (26, 27)  # six tokens are enough to copy
-    assert ask(9, 5, 6)[0] == 7  # what the n-gram model guesses
+    assert ask(*run, 30, 18, 19, *run)[0] == 30  # nor 26, after the longer match
+    assert ask(*run)[:2] == (26, 27)  # six tokens are enough to copy an answer
+    assert ask(*run[1:])[0] == 28  # five are not
+    assert ask(9, 5, 6)[0] == 7
     assert kept.copies(CURVE, EMPTY, k=3)[0] == sd.SuffixDraft()
     own, length = kept.copies(CURVE, None)
     assert own.history is None
