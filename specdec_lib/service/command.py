@@ -59,8 +59,8 @@ def add(commands: Any) -> None:
         "--compiled", action="store_true", help="a GGUF file by the compiled kernel"
     )
     parser.add_argument(
-        "--k", type=int, default=4, metavar="K",
-        help="guesses a round, where a request does not say (4)",
+        "--k", type=int, metavar="K", help="guesses a round, where a request does not "
+        "say (4; with a real model as many as pay)",
     )  # fmt: skip
     for flag, kind, name, text in FLAGS:
         parser.add_argument(
@@ -80,7 +80,7 @@ def serve(
 ) -> None:
     """Load the model, then serve it until the process is asked to stop."""
     settings_of(options, "model")  # said before the work, not after it
-    if options.k < 0:
+    if options.k is not None and options.k < 0:
         raise ValueError(f"k must be 0 or more, got {options.k}")
     if not 0 <= options.port < 1 << 16:
         raise ValueError(f"port must be inside 0 .. 65535, got {options.port}")
