@@ -26,7 +26,8 @@ Beside it, imported only when asked for: llama, a real language model in NumPy, 
 needs the extra ``llm``; huggingface, any causal model of transformers, which needs the
 extra ``hf`` (as attributes these two are imported when first named); plots and widgets,
 which need matplotlib, ipywidgets and anywidget; bench, fair timing and a gate that finds
-what became slower; and cli, the command line.
+what became slower; service, the engine behind HTTP, which needs the extra ``serve``;
+and cli, the command line.
 """
 
 from importlib import import_module
