@@ -249,9 +249,10 @@ HEAD = (
 )
 NOTE = """\
 draft, target, total: milliseconds, all prompts together; the rest is the loop's. speed:
-times plain decoding, median of {repeats} repeats, with 95 % over {prompts} prompts;
+times plain decoding, by medians (repeats: {repeats}), with 95 % over {prompts} prompts;
 model: what the cost model makes of T(k+1) and of a guess, both in units of T(1), and of
-the rounds that came. Repeats lie {spread:.1%} apart (middle half, the worst row)."""
+the rounds that came."""
+SPREAD = "Repeats lie {:.1%} apart (middle half, the worst row)."
 
 
 def table(rows: list[Row]) -> list[str]:
@@ -270,7 +271,9 @@ def table(rows: list[Row]) -> list[str]:
             line += f"  {_speed(row):<19}" + _number(row["predicted_speedup"], 5, 2)
             line += _number(row["verify_cost"], 7, 2) + _number(row["draft_cost"], 6, 2)
         lines.append(line)
-    lines += ["", NOTE.format(**rows[0] | {"spread": max(r["spread"] for r in rows)})]
+    lines += ["", NOTE.format(**rows[0])]
+    if rows[0]["repeats"] > 1:
+        lines.append(SPREAD.format(max(row["spread"] for row in rows)))
     if any(r["draft"] and r["speedup"] is None for r in rows):
         lines += [
             "OTHER TEXT: at temperature 0 both must agree; no speed is given for "

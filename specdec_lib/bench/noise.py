@@ -169,8 +169,10 @@ def share_found(
     if len(x) < pairs:
         raise ValueError(f"log_ratios must be {pairs} or more, got {len(x)}")
     groups = x[: len(x) // pairs * pairs].reshape(-1, pairs)
-    options = {"level": level, "ignored": ignored, "limit": limit}
-    found = [judge(each, **options).verdict == "slower" for each in groups]
+    found = [
+        judge(each, level=level, ignored=ignored, limit=limit).verdict == "slower"
+        for each in groups
+    ]
     return sum(found) / len(found)
 
 
