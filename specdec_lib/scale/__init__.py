@@ -34,7 +34,7 @@ Processes need nothing more than the core; Ray needs ``pip install specdec_lib[s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
 
 from ..experiments import Sweep
 from ..models import check_count
@@ -80,8 +80,8 @@ def run(
         called with how many cells are run again, where a process was lost. Ray runs
         them again by itself.
 
-    A cell that takes its worker with it three times is a ChildProcessError; the records
-    of the others are in the file. Raises ValueError for arguments that do not go
+    A cell that takes its worker with it three times is a ChildProcessError; what was
+    done until then is in the file. Raises ValueError for arguments that do not go
     together, ImportError without Ray, ConnectionError where no cluster answers.
 
     >>> from specdec_lib import FunctionModel, experiments
@@ -97,16 +97,12 @@ def run(
     if where == "here" and workers not in (None, 1):
         raise ValueError(f"workers must be 1 where all is run here, got {workers}")
     if address is not None and where != "ray":
-        raise ValueError(
-            f"address is that of a Ray cluster: where must be 'ray', got {where!r}"
-        )
+        raise ValueError(f"where must be 'ray' with an address, got {where!r}")
     if where == "here":
         return sweep.run(path, progress=progress)
     common = make if make is not None else Sent(sweep)
 
-    def runner(
-        _: Sweep, cells: list[Cell]
-    ) -> Generator[tuple[Cell, Record], None, None]:
+    def runner(_: Sweep, cells: list[Cell]) -> Iterator[tuple[Cell, Record]]:
         if where == "processes":
             return in_processes(
                 Sweep.run_cell,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -72,11 +73,16 @@ def _result(ray: Any, reference: Any, task: Any, tries: int) -> Any:
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, ray.exceptions.RayError):  # not its own, but Ray's
+            raise ChildProcessError(
+                f"a worker on Ray could not run the task {task}: "
+                f"{str(error.cause).splitlines()[0]}"
+            ) from error
         raise error.cause from None  # what the task raised, as if it were run here
     except ray.exceptions.RayError as error:
         raise ChildProcessError(
-            f"workers on Ray were lost {tries} times with the task {task}: "
-            f"{type(error).__name__}"
+            f"workers on Ray ended {tries} times before their work was done, with the "
+            f"task {task} ({type(error).__name__})"
         ) from error
 
 
@@ -106,6 +112,21 @@ def _ray() -> Any:
     return ray
 
 
+def _knock(address: str) -> None:
+    """ConnectionError at once where nobody listens: Ray itself asks for two minutes."""
+    host, _, port = address.rpartition(":")
+    if address == "auto" or "://" in address:
+        return
+    if not (host and port.isdigit()):
+        raise ValueError(f"address must be HOST:PORT, or 'auto', got {address!r}")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise ConnectionError(
+            f"the Ray cluster {address} does not answer: {error}"
+        ) from error
+
+
 @contextmanager
 def _connected(
     ray: Any, workers: int | None, address: str | None, make: Any
@@ -129,6 +150,8 @@ def _connected(
             "object_store_memory": STORE + 2 * len(pickle.dumps(make)),
         }
     where = f"the Ray cluster {address}" if address else "Ray on this machine"
+    if address is not None:
+        _knock(address)
     for attempt in range(STARTS):
         try:
             ray.init(address=address or "local", **quiet)

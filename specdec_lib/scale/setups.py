@@ -81,7 +81,9 @@ def pair_sweep(
         )
     else:
         source = read_corpus(text) if text else load_corpus().held_out
-        documents = {d.name: pair.tokenizer.encode(d.text) for d in source.documents}
+        documents = {
+            d.name: pair.tokenizer.encode(d.text).tolist() for d in source.documents
+        }
         starts = cut_prompts(documents, count=prompts, length=prompt_tokens)
     return Sweep(
         pair.target, made, starts, sampler=sampler, verify=RULES[rule], **settings

@@ -1,0 +1,132 @@
+"""A Ray cluster of two node processes, and a server of MLflow, for all tests here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+# Of the tools under these tests, and not ours.
+IGNORED = (
+    "ignore::sqlalchemy.exc.SADeprecationWarning",
+    "ignore::DeprecationWarning:mlflow.*",
+    "ignore::FutureWarning:mlflow.*",
+    "ignore::DeprecationWarning:pydantic.*",
+    "ignore::FutureWarning:ray.*",
+    "ignore::DeprecationWarning:ray.*",
+    # Ray leaves some of its processes and log files to the end of the program.
+    "ignore:subprocess .* is still running:ResourceWarning",
+    "ignore:unclosed file .*ray.*:ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+)
+
+
+def pytest_collection_modifyitems(items):
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and item.path.name != "test_processes.py":
+            for ignored in IGNORED:
+                item.add_marker(pytest.mark.filterwarnings(ignored))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quiet_extras():
+    """Nothing is reported to anyone, and a server that is gone is given up soon."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+        patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(root):
+    """Two nodes with a processor each; the second, .worker, may be killed."""
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    import ray
+    from ray._private import services
+
+    once = services.get_node
+
+    def get_node(*arguments):
+        """Ray gives a node up after 30 seconds; a machine full of work needs longer."""
+        until = time.monotonic() + 150
+        while True:
+            try:
+                return once(*arguments)
+            except RuntimeError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+
+    small = {"num_cpus": 1, "object_store_memory": 80_000_000}
+    quick = {"health_check_period_ms": 500, "health_check_failure_threshold": 3}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(services, "get_node", get_node)
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(root), str(root / "tests")]))
+        cluster = cluster_utils.Cluster(
+            initialize_head=True,
+            head_node_args={**small, "include_dashboard": False}
+            | {"_system_config": quick},
+        )
+        try:
+            cluster.worker = cluster.add_node(**small)
+            yield cluster
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+
+
+@pytest.fixture(scope="session")
+def mlflow_server(tmp_path_factory):
+    """The address of a real server, and its process."""
+    pytest.importorskip("mlflow")
+    folder = tmp_path_factory.mktemp("mlflow")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
+    where = ["--host", "127.0.0.1", "--port", str(port)]
+    store = ["--backend-store-uri", f"sqlite:///{folder}/server.db"]
+    files = ["--artifacts-destination", str(folder / "files")]
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen(
+            [*command, *where, *store, *files],
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    uri = f"http://127.0.0.1:{port}"
+    until = time.monotonic() + 120
+    while True:
+        try:
+            urllib.request.urlopen(f"{uri}/health", timeout=5).close()
+            break
+        except OSError:
+            assert process.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < until, (folder / "log").read_text()
+            time.sleep(0.3)
+    yield uri, process
+    _kill(process)
+
+
+def _kill(process):
+    """A process and those that it started, which are in a group of their own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.fixture(scope="session")
+def kill():
+    return _kill
