@@ -41,8 +41,12 @@ def read_archive(path: AnyPath, kind: str, version: int) -> dict[str, Any]:
     Raises ValueError naming the file if it is broken, or of another kind or version.
     """
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            content = {name: archive[name] for name in archive.files}
+        with open(path, "rb") as file:
+            if file.read(2) != b"PK":  # NumPy would take it for a pickle, and say so
+                raise ValueError("it is no archive of arrays")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                content = {name: archive[name] for name in archive.files}
         found = str(content.pop("format")), int(content.pop("version"))
     except (FileNotFoundError, IsADirectoryError, PermissionError):
         raise

@@ -33,7 +33,7 @@ from ..ngram import NGramModel
 from ..randomness import RandomSource
 from ..sampling import Sampler
 
-FORMAT, VERSION = "specdec earlier answers", 1
+FORMAT, VERSION = "specdec set of answers", 1
 ORDER = 4  # of the n-gram model; 3 and 5 did no better
 # A match in the earlier answers has to be so long to be copied from; with shorter ones
 # the n-gram model, which has seen all that followed, guesses better.

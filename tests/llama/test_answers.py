@@ -43,12 +43,14 @@ def test_they_come_back_from_the_file(tmp_path):
     assert not some().know([1, 3])
 
 
-@pytest.mark.parametrize("fault", ("cut", "other", "ids", "lengths", "missing"))
+@pytest.mark.parametrize("fault", ("cut", "junk", "other", "ids", "lengths", "missing"))
 def test_a_broken_file_is_refused(tmp_path, fault):
     path = tmp_path / "a"
     some().save(path)
     if fault == "cut":
         path.write_bytes(path.read_bytes()[:-40])
+    elif fault == "junk":
+        path.write_bytes(b"junk")
     elif fault == "other":
         sd.NGramModel.fit([[0, 1]], order=2, vocab_size=2).save(path)
     else:
