@@ -32,7 +32,9 @@ BLOCK = 32  # weights that share a scale
 ROWS = 64  # of a tile: a column of it is what memory delivers at once, 64 bytes
 # Columns at a time for several tokens, so many that what is kept for them fits into the
 # registers: AVX-512 has 32 of them, AVX2 has 16.
-PIECE = 4 if get_host_cpu_features().get("avx512f") else 2
+_forced = getattr(numba.config, "CPU_FEATURES", None)  # by NUMBA_CPU_FEATURES
+_features = _forced or get_host_cpu_features().flatten()
+PIECE = 4 if "+avx512f" in _features else 2
 
 _compiled = numba.njit(nogil=True, fastmath=True, error_model="numpy", cache=True)
 
