@@ -96,7 +96,7 @@ def measure_speeds(
     ``verify_cost``, ``draft_cost``
         T(k + 1) / T(1), T(n) being the median time of a round that scores n tokens,
         less the draft's part, in whichever setting it came; and the draft's time for
-        one guess / T(1).
+        one guess / T(1), its rounds by their medians too.
     ``predicted_speedup``
         from these costs, and the rounds that came.
 
@@ -191,7 +191,7 @@ def _row(
     seconds = _text_seconds(texts)
     turns = [sum(sum(each[i].seconds) for each in texts) for i in range(len(texts[0]))]
     low, high = np.quantile(turns, [0.25, 0.75])
-    draft_seconds = _sum_of_medians(texts, "draft_seconds")
+    drafting = sum(map(_draft_seconds, texts))
     k = None if hasattr(setting.k, "next_k") else int(setting.k)
     one = times.get(1)
     row: Row = {
@@ -206,7 +206,7 @@ def _row(
         "acceptance_rate": metrics.acceptance_rate,
         "tokens_per_call": metrics.tokens_per_call,
         "seconds": float(seconds.sum()),
-        "draft_seconds": draft_seconds,
+        "draft_seconds": _sum_of_medians(texts, "draft_seconds"),
         "target_seconds": _sum_of_medians(texts, "target_seconds"),
         "tokens_per_second": metrics.emitted / float(seconds.sum()),
         "spread": float((high - low) / median(turns)),
@@ -223,9 +223,9 @@ def _row(
         if k is not None and k + 1 in times:
             row["verify_cost"] = times[k + 1] / one
         if metrics.drafted:
-            row["draft_cost"] = draft_seconds / metrics.drafted / one
+            row["draft_cost"] = drafting / metrics.drafted / one
         before = _predicted_seconds(plain, plain, times) / _tokens(plain).sum()
-        after = _predicted_seconds(texts, plain, times) + draft_seconds
+        after = _predicted_seconds(texts, plain, times) + drafting
         row["predicted_speedup"] = before * _tokens(texts).sum() / after
     return row
 
@@ -243,6 +243,12 @@ def _sum_of_medians(texts: Texts, name: str) -> float:
         return sum(float(getattr(each, name)) for each in run.rounds)
 
     return float(sum(median(map(total, each)) for each in texts))
+
+
+def _draft_seconds(repeats: list[_Run]) -> float:
+    """Of the draft, round by round: with fixed seeds every repeat has the same ones."""
+    rounds = zip(*(run.rounds for run in repeats), strict=True)
+    return float(sum(median(each.draft_seconds for each in same) for same in rounds))
 
 
 def _predicted_seconds(texts: Texts, plain: Texts, times: dict[int, float]) -> float:
