@@ -88,14 +88,14 @@ def create_app(
     async def generate(request: Request, body: GenerateRequest) -> Response:
         job = submit(request, generate_task(body, settings))
         shape = GenerateShape(settings.name)
-        return await _respond(request, workers, job, shape, every, body.stream)
+        return await _respond(request, workers, job, shape, every)
 
     @app.post("/v1/completions", summary="Continue a text, for OpenAI's clients")
     async def completions(request: Request, body: CompletionRequest) -> Response:
         _check_model(body.model, settings)
         job = submit(request, completion_task(body, settings))
         shape = OpenAIShape(settings.name, body)
-        return await _respond(request, workers, job, shape, every, body.stream)
+        return await _respond(request, workers, job, shape, every)
 
     @app.post("/v1/chat/completions", summary="Answer messages, for OpenAI's clients")
     async def chat(request: Request, body: ChatRequest) -> Response:
@@ -106,7 +106,7 @@ def create_app(
             )
         job = submit(request, chat_task(body, settings))
         shape = ChatShape(settings.name, body)
-        return await _respond(request, workers, job, shape, every, body.stream)
+        return await _respond(request, workers, job, shape, every)
 
     @app.get("/v1/models", summary="The model there is, for OpenAI's clients")
     async def models() -> dict[str, Any]:
@@ -156,7 +156,6 @@ async def _respond(
     job: Job,
     shape: Shape,
     hooks: Hooks,
-    stream: bool,
 ) -> Response:
     """The answer: at once when the job is done, or piece by piece."""
     watcher = asyncio.create_task(_leave_when_gone(request, workers, job))
@@ -165,7 +164,7 @@ async def _respond(
         pieces = job.pieces()
         # A status can be told only before the first text, so that one is waited for.
         first = await anext(pieces, None)
-        if stream:
+        if job.task.stream:
             streaming = True
             events = _events(workers, job, shape, hooks, watcher, first, pieces)
             return StreamingResponse(events, media_type=MEDIA_TYPE, headers=HEADERS)

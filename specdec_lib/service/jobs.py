@@ -91,7 +91,7 @@ class Job:
     async def pieces(self) -> AsyncIterator[str]:
         """The pieces that are not empty; then its outcome is there.
 
-        Raises its refusal, and :class:`Overdue` where a round does not come back.
+        None but the end where the task is not to be streamed. Raises its refusal, and :class:`Overdue` where a round does not come back.
         """
         while True:
             try:
@@ -102,8 +102,7 @@ class Job:
                 raise Overdue("a call of the model took too long") from None
             if piece is END:
                 break
-            if piece:
-                yield piece
+            yield piece
         if self.refusal is not None:
             raise self.refusal
 
@@ -120,6 +119,8 @@ class Job:
         """From any thread: the next piece for the coroutine that awaits them."""
         if piece and self.first_text is None:
             self.first_text = monotonic()
+        if piece is not END and not (piece and self.task.stream):
+            return  # a whole answer need not wake the loop at each piece
         try:
             self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
         except RuntimeError:  # the loop is closed: nobody is there

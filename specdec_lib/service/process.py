@@ -13,6 +13,7 @@ from .app import create_app
 from .hooks import Hooks
 from .settings import Settings
 
+KEEP_ALIVE = 75  # seconds that a connection may be idle
 LAST_WORDS = 5  # seconds that answers may take to be sent, after the grace
 
 
@@ -47,6 +48,9 @@ def _config(app: Any, settings: Settings, host: str, port: int) -> uvicorn.Confi
         port=port,
         access_log=False,
         server_header=False,
+        # Longer than a busy client pauses: to close a connection on which a request is
+        # on its way is to lose that one.
+        timeout_keep_alive=KEEP_ALIVE,
         limit_concurrency=settings.connections,
         timeout_graceful_shutdown=int(settings.grace) + LAST_WORDS,
     )

@@ -37,6 +37,7 @@ class Task:
     stop: tuple[str, ...]
     seed: int
     seconds: float
+    stream: bool
 
     fields: dict[str, str]  # the library's names of arguments, and the request's
 
@@ -198,6 +199,7 @@ def _task(
         # Chosen here where it is not given, so that the answer can be had again.
         seed=secrets.randbits(53) if body.seed is None else body.seed,
         seconds=settings.deadline,
+        stream=body.stream,
         fields={
             "prompt": prompt_name,
             "max_new_tokens": most_name,
