@@ -91,7 +91,8 @@ class Job:
     async def pieces(self) -> AsyncIterator[str]:
         """The pieces that are not empty; then its outcome is there.
 
-        None but the end where the task is not to be streamed. Raises its refusal, and :class:`Overdue` where a round does not come back.
+        None but the end where the task is not to be streamed. Raises its refusal, and
+        :class:`Overdue` where a round does not come back.
         """
         while True:
             try:
