@@ -23,6 +23,7 @@ from .drafts import ModelDraft
 from .ngram import SMOOTHINGS
 from .pair import Pair, train_pair
 from .sampling import Sampler
+from .scale import command as sweeping
 from .service import command as serving
 from .text import DEFAULT_MERGES, load_corpus, read_corpus
 
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_models(commands)
     benching.add(commands, _positive, _count, _Progress)
     serving.add(commands)
+    sweeping.add(commands, _positive, _count, _add_training)
     return parser
 
 
