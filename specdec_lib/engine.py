@@ -237,12 +237,13 @@ class Engine:
             rng=rng,
         )
         if_none = "length" if max_new_tokens == 0 else "context"
-        decoder: _Decoder
+        return TextStream(rounds, self.decoder(ids), stops, max(len(ids), 1), if_none)
+
+    def decoder(self, prompt: Sequence[int] = ()) -> Decoder:
+        """What turns ids into text as they come, after those of ``prompt``."""
         if hasattr(self.tokenizer, "piece_bytes"):
-            decoder = StreamDecoder(self.tokenizer)
-        else:
-            decoder = _WindowDecoder(self._decode, ids)
-        return TextStream(rounds, decoder, stops, max(len(ids), 1), if_none)
+            return StreamDecoder(self.tokenizer)
+        return _WindowDecoder(self._decode, list(prompt))
 
     def draft_for(self, sampler: Sampler) -> Draft | None:
         """What guesses in a call with this sampler."""
@@ -258,19 +259,18 @@ class Engine:
         _check_unicode(text)
         tokenizer = self.tokenizer
         if self._of_transformers:
-            return [
-                int(id)
-                for id in tokenizer.encode(
-                    text,
-                    add_special_tokens=begin,
-                    split_special_tokens=not special,
-                )
-            ]
-        choice = {"special": special} if hasattr(tokenizer, "chat_template") else {}
+            bos, begins = self.target.bos_id, False  # it puts its own there
+            choice = {
+                "add_special_tokens": begin,
+                "split_special_tokens": not special,
+            }
+        else:
+            bos = getattr(tokenizer, "bos_id", None)
+            begins = getattr(tokenizer, "add_bos", True)
+            knows = hasattr(tokenizer, "chat_template")
+            choice = {"special": special} if knows else {}
         ids = [int(id) for id in tokenizer.encode(text, **choice)]
-        bos = getattr(tokenizer, "bos_id", None)
-        wanted = getattr(tokenizer, "add_bos", True) or not ids
-        if begin and wanted and bos is not None:
+        if begin and bos is not None and (begins or not ids):
             ids.insert(0, bos)
         return ids
 
@@ -319,7 +319,7 @@ class TextStream(Iterator[str]):
     def __init__(
         self,
         rounds: Iterator[Round],
-        decoder: _Decoder,
+        decoder: Decoder,
         stops: tuple[str, ...],
         prompt_tokens: int,
         if_none: str,
@@ -426,7 +426,9 @@ class TextStream(Iterator[str]):
         return piece
 
 
-class _Decoder(Protocol):
+class Decoder(Protocol):
+    """Turns ids into text as they come."""
+
     def feed(self, ids: Iterable[int]) -> str:
         """The text that ``ids`` complete."""
 

@@ -163,6 +163,11 @@ def test_of_stop_strings_that_end_together_the_longest_counts():
     assert engine.complete("", max_new_tokens=9, stop=["3", "23"]).text == "1"
     # "2" is complete before "1234" is, whatever comes after.
     assert engine.complete("", max_new_tokens=9, stop=["1234", "2"]).text == "1"
+    # Nor does it depend on where tokens end.
+    whole = sd.Tokenizer.train(["abc abc"], merges=2)
+    assert whole.pieces(whole.encode("abc")) == ["abc"]
+    engine = engine_for("abc", whole)
+    assert engine.complete("", max_new_tokens=9, stop=["abc", "b"]).text == "a"
 
 
 def test_what_was_held_back_is_given_at_the_end():
