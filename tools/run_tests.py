@@ -100,6 +100,12 @@ STEPS = (
         "NumPy and its peers part. `make peers` installs these peers.",
     ),
     Step(
+        "scale",
+        ([*PYTEST, "tests/scale"],),
+        "A sweep lost a record, or differs on processes, on Ray or in MLflow. These\n"
+        "tests start and end a Ray cluster and a server of MLflow by themselves.",
+    ),
+    Step(
         "policy",
         ([*PYTEST, "tests/notebooks"],),
         "Mend the chapter as the message says (the rules: CONTRIBUTING.md).",

@@ -66,8 +66,8 @@ def run(
         "here": one process, this one. "processes": processes of this machine. "ray": a
         Ray cluster.
     workers
-        processes; by default one for each processor. On a cluster at ``address`` the
-        most cells at a time; by default as many as it has processors.
+        processes; by default one for each processor. On a cluster that was there before
+        the most cells at a time; by default as many as its processors take.
     address
         of a Ray cluster, ``"10.0.0.1:6379"`` or ``"auto"``; None: that to which this
         program is connected, else one on this machine, for this call only. Each node

@@ -39,7 +39,7 @@ def on_ray(
     by all workers. ``workers`` and ``address`` as in :func:`specdec_lib.scale.run`.
     """
     ray = _ray()
-    with _connected(ray, workers, address, make):
+    with _connected(ray, workers, address, make) as ours:
         common = ray.put(make)
         remote = ray.remote(
             num_cpus=1,
@@ -49,9 +49,9 @@ def on_ray(
         capacity = int(ray.cluster_resources().get("CPU", 0))
         if capacity < 1:
             raise ConnectionError("the Ray cluster has no processors for this work")
-        # Twice as many as are run, so that none waits for the next: but no more at a
-        # time than were asked for, on a cluster of others.
-        most = workers if workers is not None and address else 2 * capacity
+        # Twice as many as are run, so that no worker waits for its next; but no more at
+        # a time than were asked for, on a cluster that others use too.
+        most = 2 * capacity if ours or workers is None else workers
         left = iter(range(len(tasks)))
         handed: dict[Any, int] = {}
         try:
@@ -130,10 +130,10 @@ def _knock(address: str) -> None:
 @contextmanager
 def _connected(
     ray: Any, workers: int | None, address: str | None, make: Any
-) -> Iterator[None]:
-    """With a cluster: the one there is, that at ``address``, or one made for this."""
+) -> Iterator[bool]:
+    """With a cluster, and whether it was made for this alone."""
     if address is None and ray.is_initialized():
-        yield
+        yield False
         return
     if ray.is_initialized():
         raise ValueError(
@@ -164,6 +164,6 @@ def _connected(
                 f"{where} does not answer: {str(error).strip().splitlines()[0]}"
             ) from error
     try:
-        yield
+        yield address is None
     finally:
         ray.shutdown()

@@ -102,6 +102,7 @@ def mlflow_server(tmp_path_factory):
         process = subprocess.Popen(
             [*command, *where, *store, *files],
             cwd=folder,
+            env=dict(os.environ, MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false"),
             stdout=log,
             stderr=log,
             start_new_session=True,
