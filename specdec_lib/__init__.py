@@ -25,9 +25,10 @@ The library behind the book of that name. Its core needs NumPy alone:
 Beside it, imported only when asked for: llama, a real language model in NumPy, which
 needs the extra ``llm``; huggingface, any causal model of transformers, which needs the
 extra ``hf`` (as attributes these two are imported when first named); plots and widgets,
-which need matplotlib, ipywidgets and anywidget; bench, fair timing and a gate that finds
-what became slower; service, the engine behind HTTP, which needs the extra ``serve``;
-and cli, the command line.
+which need matplotlib, ipywidgets and anywidget; bench, fair timing and a gate that
+finds what became slower; scale, sweeps on all cores or on Ray (extra ``scale``);
+tracking, runs kept in MLflow (extra ``track``); service, the engine behind HTTP, which
+needs the extra ``serve``; and cli, the command line.
 """
 
 from importlib import import_module

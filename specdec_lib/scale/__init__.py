@@ -1,6 +1,7 @@
 """A sweep on all cores of a machine, or on many machines, with the same records.
 
     run        a sweep here, on processes of this machine, or on Ray
+    local_ray  Ray on this machine, for several of them
     measure    what a sweep costs: seconds and bytes of its parts
     predict    from these: how long it takes with so many workers, and what limits it
 
@@ -11,23 +12,27 @@ on: a cell that was lost with its worker is simply run again, and a file of reco
 on where it stopped. (The same to the bit on processors of one kind. Another kind may
 add up in another order, and so change the last digit of ``overlap``.)
 
-What moves, for the book's pair (chapter 8's sweep: 192 cells, 200 tokens each):
+What moves, for the book's pair (chapter 8's sweep: 192 cells, 200 tokens each), as
+measured on two cores and a slow disk:
 
     the sweep, models and prompts    2.7 MB, once to each process; on Ray once to each
                                      node, whose workers share it in memory
     how to make it, in its place     some hundred bytes, and 0.3 s of training for each
                                      worker; with a real model the seconds of loading
     a task                           100 bytes
-    a record                         about 500 bytes
-    a cell's work                    some 25 ms
+    a record                         600 bytes
+    a cell's work                    25 ms
+    handing out a task, on Ray       1 ms
+    a record safely on the disk      4 ms; 0.2 ms at the best
 
-So a cell moves 600 bytes for 25 ms of work: 24 kB a second for each worker. A network
-of a gigabit would carry thousands of workers. The program that hands out the cells is
-at its limit before that: for each of them it takes about a millisecond to send the task
-and to put the record on the disk, so that workers beyond some 25 wait for it. Longer
-texts, or a real model with its seconds for a cell, move that limit in proportion; a
-file for each part of the sweep, merged afterwards, removes it. :func:`measure` and
-:func:`predict` say it with the figures of a sweep and a machine.
+So a cell moves 700 bytes for 25 ms of work: 28 kB a second for each worker. A network
+of a gigabit would carry thousands of workers. The one program that hands out the cells
+and keeps their records is at its limit long before: with 5 ms for each of them workers
+beyond five wait for it, with 1.2 ms those beyond twenty. Longer texts, or a real model
+with its seconds for a cell, move that limit in proportion: at 2 s a cell it is 400
+workers. A program and a file for each part of the sweep (some drafts, say), merged
+afterwards, removes it. :func:`measure` and :func:`predict` say it with the figures of a
+sweep and a machine.
 
 Processes need nothing more than the core; Ray needs ``pip install specdec_lib[scale]``.
 """
@@ -35,6 +40,7 @@ Processes need nothing more than the core; Ray needs ``pip install specdec_lib[s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 from ..experiments import Sweep
 from ..models import check_count
@@ -42,7 +48,7 @@ from ..records import AnyPath, Cell, Record
 from ..workers import Sent, in_processes
 from .costs import Costs, Prediction, measure, predict
 
-__all__ = ["WHERE", "Costs", "Prediction", "measure", "predict", "run"]
+__all__ = ["WHERE", "Costs", "Prediction", "local_ray", "measure", "predict", "run"]
 
 WHERE = ("here", "processes", "ray")
 
@@ -116,6 +122,23 @@ def run(
         return on_ray(Sweep.run_cell, common, cells, workers=workers, address=address)
 
     return sweep.run(path, runner=runner, progress=progress)
+
+
+def local_ray(workers: int | None = None) -> AbstractContextManager[None]:
+    """A Ray cluster on this machine for several runs, ended with the ``with`` block.
+
+    workers
+        its processors; by default those that this program may use.
+
+    It takes seconds to start. It has no dashboard and reports to nobody. Raises
+    ImportError without Ray, ConnectionError where it does not come.
+
+    >>> with local_ray(workers=2):  # doctest: +SKIP
+    ...     first, second = (run(each, where="ray") for each in sweeps)
+    """
+    from .on_ray import local_ray as start
+
+    return start(workers)
 
 
 def processors() -> int:

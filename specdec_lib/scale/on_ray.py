@@ -20,7 +20,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 STORE = 128 * 2**20  # bytes of a local object store, besides what is put there
-STARTS = 2  # of a cluster on a machine so busy that Ray gives it up after 30 seconds
+STARTS = 3  # of a cluster on a machine so busy that Ray gives it up after 30 seconds
 SLOW = "timed out during startup"
 
 
@@ -128,42 +128,64 @@ def _knock(address: str) -> None:
 
 
 @contextmanager
+def local_ray(workers: int | None = None, store_bytes: int = STORE) -> Iterator[None]:
+    """A Ray cluster on this machine, for some runs, ended with the block.
+
+    workers
+        its processors; by default those that this program may use.
+    store_bytes
+        of the memory that its workers share.
+
+    It has no dashboard, and reports to nobody. Raises ImportError without Ray,
+    ConnectionError where it does not come.
+    """
+    from . import processors
+
+    with _initialised(
+        "Ray on this machine",
+        address="local",
+        num_cpus=workers or processors(),
+        include_dashboard=False,
+        object_store_memory=store_bytes,
+    ):
+        yield
+
+
+@contextmanager
 def _connected(
     ray: Any, workers: int | None, address: str | None, make: Any
 ) -> Iterator[bool]:
     """With a cluster, and whether it was made for this alone."""
-    if address is None and ray.is_initialized():
-        yield False
-        return
     if ray.is_initialized():
-        raise ValueError(
-            f"address must be None while this program is connected to Ray, got "
-            f"{address!r}"
-        )
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
-    if address is None:
-        from . import processors
-
-        quiet |= {
-            "num_cpus": workers or processors(),
-            "include_dashboard": False,
-            "object_store_memory": STORE + 2 * len(pickle.dumps(make)),
-        }
-    where = f"the Ray cluster {address}" if address else "Ray on this machine"
-    if address is not None:
+        if address is not None:
+            raise ValueError(
+                f"address must be None while this program is connected to Ray, got "
+                f"{address!r}"
+            )
+        yield False
+    elif address is None:
+        with local_ray(workers, STORE + 2 * len(pickle.dumps(make))):
+            yield True
+    else:
         _knock(address)
+        with _initialised(f"the Ray cluster {address}", address=address):
+            yield False
+
+
+@contextmanager
+def _initialised(what: str, **settings: Any) -> Iterator[None]:
+    ray = _ray()
     for attempt in range(STARTS):
         try:
-            ray.init(address=address or "local", **quiet)
+            ray.init(log_to_driver=False, logging_level="error", **settings)
             break
         except Exception as error:  # Ray raises this very class, among others
             ray.shutdown()
-            if address is None and attempt + 1 < STARTS and SLOW in str(error):
+            if SLOW in str(error) and attempt + 1 < STARTS:
                 continue
-            raise ConnectionError(
-                f"{where} does not answer: {str(error).strip().splitlines()[0]}"
-            ) from error
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise ConnectionError(f"{what} does not answer: {first}") from error
     try:
-        yield address is None
+        yield
     finally:
         ray.shutdown()

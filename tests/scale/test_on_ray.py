@@ -38,7 +38,7 @@ def test_a_file_begun_here_is_ended_there(ray_cluster, records, tmp_path):
     make = functools.partial(small_sweep, notes)
     with ray.init(ray_cluster.address, log_to_driver=False):
         found = scale.run(small_sweep(), path, where="ray", workers=1, make=make)
-        assert ray.is_initialized()
+        assert ray.is_initialized()  # left as it was found
         with pytest.raises(ValueError, match="address must be None while this program"):
             scale.run(small_sweep(), where="ray", address=ray_cluster.address)
     assert found == records
@@ -97,6 +97,17 @@ def test_the_cells_of_a_killed_node_are_run_again(ray_cluster, records, tmp_path
     assert len(workers) >= 24
     gone = [pid for pid in set(workers) if ended(pid, 10)]
     assert gone  # its worker ended with it
+
+
+def test_a_cluster_of_its_own(records, tmp_path, capsys):
+    with scale.local_ray(workers=2):
+        assert ray.cluster_resources()["CPU"] == 2
+        assert scale.run(small_sweep(), where="ray", workers=1) == records
+        path = tmp_path / "a.jsonl"
+        flags = ["sweep", "-o", str(path), "--k", "1", "--prompts", "2"]
+        assert cli.main([*flags, "--max-tokens", "5", "--ray", "local"]) == 0
+    assert not ray.is_initialized()
+    assert len(read_records(path)) == 2
 
 
 def test_no_cluster_is_named_at_once(tmp_path, capsys):
