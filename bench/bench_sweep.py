@@ -4,10 +4,10 @@
 
 All places take turns in one run, and each gives the same records or this fails. Speed
 is cells a second over the later three quarters of a place's records, so that the start
-of its workers is not in it (that stands beside it); medians. Below it, what a sweep moves, and
-what the model of :func:`specdec_lib.scale.predict` makes of this for more workers. Ray
-is left out where it is not installed. A machine that does other work at the same time
-slows one worker and several alike; ratios bear that, seconds do not.
+of its workers is not in it (that stands beside it); medians. Below it, what a sweep
+moves, and what the model of :func:`specdec_lib.scale.predict` makes of this for more
+workers. Ray is left out where it is not installed. A machine that does other work at
+the same time slows one worker and several alike; ratios bear that, seconds do not.
 """
 
 from __future__ import annotations

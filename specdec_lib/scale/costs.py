@@ -109,10 +109,17 @@ def predict(
     the last cell, which all of them wait for. Alone, the sweep takes its cells and
     their records one after another.
 
-    >>> costs = Costs(2_700_000, 100, 500, 0.024, 0.001, 192)
+    >>> costs = Costs(2_700_000, 100, 600, 0.025, 0.0002, 192)
     >>> [round(predict(costs, n, nodes=n).speedup, 1) for n in (1, 4, 16, 64)]
-    [1.0, 3.9, 9.3, 2.8]
-    >>> predict(costs, 4).limit, predict(costs, 64).limit
+    [1.0, 3.7, 7.4, 3.0]
+
+    For so small a sweep 64 nodes wait for its models longer than they work. And for a
+    large one?
+
+    >>> large = costs._replace(cells=100 * costs.cells)
+    >>> [round(predict(large, n, nodes=n).speedup, 1) for n in (1, 4, 16, 64)]
+    [1.0, 4.0, 16.0, 20.4]
+    >>> predict(large, 16).limit, predict(large, 64).limit
     ('workers', 'driver')
     """
     for name, value in (("workers", workers), ("nodes", nodes)):
