@@ -134,8 +134,8 @@ def create_app(
             "waiting": workers.waiting,
         }
 
-    every.startup(app)
     app.add_middleware(Limiting, settings=settings)
+    every.startup(app)  # what a hook adds stands around all this
     return app
 
 
@@ -167,12 +167,13 @@ async def _respond(
         if job.task.stream:
             streaming = True
             events = _events(workers, job, shape, hooks, watcher, first, pieces)
-            return StreamingResponse(events, media_type=MEDIA_TYPE, headers=HEADERS)
+            marked = HEADERS | _marks(job)
+            return StreamingResponse(events, media_type=MEDIA_TYPE, headers=marked)
         async for _ in pieces:
             pass
         if job.outcome is None:
             return Response(status_code=GONE)
-        return JSONResponse(shape.whole(job, job.outcome))
+        return JSONResponse(shape.whole(job, job.outcome), headers=_marks(job))
     except Refusal as refusal:
         hooks.refused(refusal, job.path)
         return _refusal(refusal, job.request_id)
@@ -216,6 +217,11 @@ async def _leave_when_gone(request: Request, workers: Workers, job: Job) -> None
         if message["type"] == "http.disconnect":
             workers.leave(job)
             return
+
+
+def _marks(job: Job) -> dict[str, str]:
+    """What is missing, as far as it is known before the text."""
+    return {"X-Specdec-Degraded": ", ".join(job.degraded)} if job.degraded else {}
 
 
 def _refusal(refusal: Refusal, request_id: str) -> JSONResponse:
