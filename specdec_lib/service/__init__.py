@@ -9,7 +9,11 @@
     sse           server-sent events
     shapes        answers in the service's own shape, and in that of OpenAI
     limiting      request ids, limits on bodies, no stack trace leaves
+    watching      every request from its arrival to the end of its answer
+    breakers      what is done where draft or target fails, as hooks
     metrics       figures for Prometheus, as hooks
+    tracing       OpenTelemetry spans, as hooks
+    logs          JSON lines, as hooks
     app           the endpoints
     models        from ``--model`` to an engine
     process       the process around it: signals, shutdown

@@ -319,7 +319,7 @@ class Faults(Hooks):
             listener(part, kind)
 
     def startup(self, app: Any) -> None:
-        if self.draft_only and not _is_model(app.state.workers.engine.draft):
+        if self.draft_only and not is_model(app.state.workers.engine.draft):
             raise ValueError("draft_only needs a draft that is a language model")
 
     def not_ready(self) -> str | None:
@@ -337,12 +337,10 @@ class Faults(Hooks):
         draft_use = Use(self, job, self.draft)
         job.notes["faults"] = (target_use, draft_use)
         fallback = None
-        if self.draft_only and _is_model(engine.draft):
+        if self.draft_only and is_model(engine.draft):
             own_use = Use(self, job, self.draft)
             job.notes["faults"] += (own_use,)
-            fallback = _Fallback(
-                engine.draft, own_use, lambda: job.degrade("target")
-            )
+            fallback = _Fallback(engine.draft, own_use, lambda: job.degrade("target"))
             if not self.target.admits:
                 fallback.told()
                 alone = _Target(fallback.model, own_use, None)
@@ -555,5 +553,6 @@ def _unavailable(breaker: Breaker | Use) -> Unavailable:
     )
 
 
-def _is_model(draft: object) -> bool:
+def is_model(draft: object) -> bool:
+    """Whether what guesses is a language model, which could answer too."""
     return hasattr(draft, "bos_id")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from .hooks import Hooks
 
 # Flag, kind, name of the setting, what it says.
 FLAGS: tuple[tuple[str, type, str, str], ...] = (
@@ -67,6 +71,36 @@ def add(commands: Any) -> None:
             flag, type=kind, metavar="N", dest=f"set_{name}", default=defaults[name],
             help=f"{text} ({defaults[name]})",
         )  # fmt: skip
+    watch = parser.add_argument_group("watching it")
+    watch.add_argument(
+        "--otlp",
+        metavar="URL",
+        help="send OpenTelemetry spans to a collector there, as to "
+        "http://localhost:4318 (where OTEL_EXPORTER_OTLP_ENDPOINT says, if anywhere)",
+    )
+    watch.add_argument(
+        "--log-text", action="store_true", help="prompts and answers in the log too"
+    )
+    faults = parser.add_argument_group("faults of draft and target")
+    faults.add_argument(
+        "--breaker-failures", type=int, default=5, metavar="N",
+        help="failures in a row after which a part is left alone (5)",
+    )  # fmt: skip
+    faults.add_argument(
+        "--breaker-seconds", type=float, default=30.0, metavar="S",
+        help="for how long, before one request may try it (30)",
+    )  # fmt: skip
+    for part, then in (("draft", "go on without it"), ("target", "answer 503")):
+        faults.add_argument(
+            f"--{part}-seconds", type=float, metavar="S",
+            help=f"{then} where one call of the {part} takes longer (no limit; with "
+            "one, calls are made in a second thread, which costs a little)",
+        )  # fmt: skip
+    faults.add_argument(
+        "--draft-only-when-target-fails",
+        action="store_true",
+        help="let the draft answer alone then, and mark each such answer",
+    )
 
 
 def settings_of(options: argparse.Namespace, name: str) -> Settings:
@@ -85,7 +119,7 @@ def serve(
     if not 0 <= options.port < 1 << 16:
         raise ValueError(f"port must be inside 0 .. 65535, got {options.port}")
     try:
-        from . import metrics, process
+        from . import breakers, logs, metrics, process, tracing
     except ImportError as error:
         raise ImportError(
             f"this needs {error.name}: pip install 'specdec_lib[serve]'",
@@ -93,9 +127,27 @@ def serve(
         ) from error
     from .models import load_engine
 
+    faults = breakers.Faults(
+        options.breaker_failures,
+        options.breaker_seconds,
+        draft_seconds=options.draft_seconds,
+        target_seconds=options.target_seconds,
+        draft_only=options.draft_only_when_target_fails,
+    )
     progress("reading the model")
     name, engine = load_engine(options.model, compiled=options.compiled, k=options.k)
     progress("")
     settings = settings_of(options, name)
-    hooks = [metrics.Prometheus()]
+    if faults.draft_only and not breakers.is_model(engine.draft):
+        raise ValueError(
+            "--draft-only-when-target-fails needs a draft that is a language model"
+        )
+    hooks: list[Hooks] = [
+        logs.RequestLog(with_text=options.log_text),
+        metrics.Prometheus(faults),
+    ]
+    if tracing.wanted(options.otlp):
+        hooks.append(tracing.Tracing(tracing.exporter(options.otlp)))
+    hooks.append(faults)  # innermost: the others see what it makes of a failure
+    logs.configure(sys.stderr)
     process.run(engine, settings, options.host, options.port, hooks)

@@ -46,7 +46,8 @@ def _config(app: Any, settings: Settings, host: str, port: int) -> uvicorn.Confi
         app,
         host=host,
         port=port,
-        access_log=False,
+        access_log=False,  # logs.RequestLog writes more
+        log_config=None,  # logs.configure has been called, or the caller's own
         server_header=False,
         # Longer than a busy client pauses: to close a connection on which a request is
         # on its way is to lose that one.

@@ -96,9 +96,7 @@ class Tracing(Hooks):
         self._propagator = TraceContextTextMapPropagator()
 
     def startup(self, app: Any) -> None:
-        app.add_middleware(
-            Watching, current=_current, begin=self._begin, end=self._end
-        )
+        app.add_middleware(Watching, current=_current, begin=self._begin, end=self._end)
 
     def shutdown(self) -> None:
         """Sends what is left, and gives up where the collector does not answer."""
