@@ -88,7 +88,8 @@ class Engine:
 
     An engine holds no state of any call, so that several threads may share it as far
     as the tokenizer allows. Raises ValueError where target and tokenizer do not have
-    the same ids. (Models of ``transformers`` may have more, which fill up a table.)
+    the same ids. (Of those of ``transformers`` either may have more: a table that was
+    filled up, tokens that were added.)
 
     >>> from specdec_lib import Sampler, book_pair
     >>> pair = book_pair()
@@ -120,8 +121,8 @@ class Engine:
                 "tokenizer must have encode, and piece_bytes or decode, "
                 f"got {tokenizer!r}"
             )
-        theirs = len(tokenizer) if self._of_transformers else tokenizer.vocab_size
-        if theirs > mine or (theirs < mine and not self._of_transformers):
+        theirs = mine if self._of_transformers else tokenizer.vocab_size
+        if theirs != mine:
             raise ValueError(
                 f"tokenizer must have the target's {mine} ids, got {theirs}"
             )

@@ -5,23 +5,22 @@ And ``specdec models distill``, which keeps answers to copy from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from .. import theory
 from ..comparison import SIZES, measure_cost_curve
-from ..decoding import Generation, stream
 from ..drafts import Draft
+from ..engine import Completion
 from ..files import AnyPath
-from ..metrics import Round
 from ..prompts import Prompt
 from ..sampling import Sampler
 from . import answers, fetch
-from .targets import Decoder, Target, load_target
+from .targets import Target, load_target
 
 ORDER = answers.ORDER
 MOST = SIZES[-1] - 1  # guesses a round, where the length is chosen as it goes
@@ -31,13 +30,12 @@ MOST = SIZES[-1] - 1  # guesses a round, where the length is chosen as it goes
 class Answer:
     """One decoding of the prompt, timed as a whole."""
 
-    generation: Generation
-    text: str
+    completion: Completion
     seconds: float
 
     @property
     def seconds_per_token(self) -> float:
-        return self.seconds / max(len(self.generation.tokens), 1)
+        return self.seconds / max(len(self.completion.tokens), 1)
 
 
 def generate(
@@ -81,7 +79,8 @@ def generate(
     elif earlier:
         history = answers_place(name)
         known = _put_by(target, history)
-    model, ids = target.model, target.encode(prompt, chat)
+    engine = replace(target.engine, chat=chat and target.engine.has_chat)
+    model, ids = engine.target, engine.encode(prompt)
     window = model.context_window
     if window is not None and len(ids) >= window:
         raise ValueError(
@@ -103,17 +102,14 @@ def generate(
     progress("")
 
     def answer(draft: Draft | None, show: Callable[[str], None]) -> Answer:
-        rounds = stream(
-            model,
-            ids,
-            draft=draft,
-            k=length,
-            max_new_tokens=max_new_tokens,
-            sampler=sampler,
-            stop_ids=target.stop_ids,
-            seed=seed,
+        pieces = replace(engine, draft=draft).stream(
+            prompt, max_new_tokens=max_new_tokens, k=length, sampler=sampler, seed=seed
         )
-        return _shown(rounds, target.decoder(), show)
+        started = perf_counter()
+        with closing(pieces):
+            for piece in pieces:
+                show(piece)
+        return Answer(pieces.completion, perf_counter() - started)
 
     guessed = answer(draft, show)
     show("\n")
@@ -183,31 +179,13 @@ def distill(
     return path, kept
 
 
-def _shown(
-    rounds: Iterator[Round], decoder: Decoder, show: Callable[[str], None]
-) -> Answer:
-    done, pieces = [], []
-    started = perf_counter()
-    with closing(rounds) as rounds:  # type: ignore[type-var]
-        for each in rounds:
-            done.append(each)
-            pieces.append(decoder.feed(each.emitted))
-            show(pieces[-1])
-    seconds = perf_counter() - started
-    pieces.append(decoder.finish())
-    show(pieces[-1])
-    return Answer(
-        Generation.from_rounds(done, if_none="length"), "".join(pieces), seconds
-    )
-
-
 def _report(
     guessed: Answer, plain: Answer, curve: theory.CostCurve, temperature: float
 ) -> dict[str, Any]:
     def side(answer: Answer) -> dict[str, Any]:
-        metrics = answer.generation.metrics
+        metrics = answer.completion.metrics
         return {
-            "text": answer.text,
+            "text": answer.completion.text,
             "tokens": metrics.emitted,
             "rounds": metrics.target_calls,
             "drafted": metrics.drafted,
@@ -215,10 +193,10 @@ def _report(
             "tokens_per_call": metrics.tokens_per_call,
             "seconds": answer.seconds,
             "seconds_per_token": answer.seconds_per_token,
-            "finish_reason": answer.generation.finish_reason,
+            "finish_reason": answer.completion.finish_reason,
         }
 
-    same = guessed.generation.tokens == plain.generation.tokens
+    same = guessed.completion.tokens == plain.completion.tokens
     speedup = plain.seconds_per_token / guessed.seconds_per_token
     refused = temperature == 0 and not same
     return {
@@ -238,11 +216,11 @@ def _predicted(guessed: Answer, plain: Answer, curve: theory.CostCurve) -> float
     The first round of either also reads the prompt, which is left out: the prediction
     is of what comes after it.
     """
-    rounds = guessed.generation.rounds[1:]
-    if not rounds or len(plain.generation.rounds) < 2:
+    rounds = guessed.completion.rounds[1:]
+    if not rounds or len(plain.completion.rounds) < 2:
         return None
-    one = sum(each.target_seconds for each in plain.generation.rounds[1:])
-    one /= len(plain.generation.rounds) - 1
+    one = sum(each.target_seconds for each in plain.completion.rounds[1:])
+    one /= len(plain.completion.rounds) - 1
     cost = sum(
         curve(len(each.drafted) + 1) + each.draft_seconds / one for each in rounds
     )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Protocol
 
+from ..engine import Engine, Message
 from ..models import LanguageModel
-from ..text import StreamDecoder
 from . import fetch, load
 from .answers import vocabulary_name
 from .gguf_file import MAGIC
@@ -21,39 +20,38 @@ LLAMA, TRANSFORMERS = "llama", "transformers"
 # What may be a name on the Hugging Face hub, rather than a file that is missing.
 HUB_NAME = re.compile(r"[\w-]+|\w[\w.-]*/\w[\w.-]*(?<!\.npz)(?<!\.gguf)", re.ASCII)
 
-Messages = Sequence[Mapping[str, str]]
-
-
-class Decoder(Protocol):
-    """Turns ids into text as they come, as :class:`specdec_lib.text.StreamDecoder`."""
-
-    def feed(self, ids: Iterable[int]) -> str: ...
-
-    def finish(self) -> str: ...
-
 
 @dataclass(frozen=True)
 class Target:
-    """A model, and how text becomes its tokens and comes back.
+    """A model by its name.
 
-    model
-        the language model.
-    encode
-        encode(text or messages, chat) -> ids: in the chat template, if ``chat`` and
-        there is one; else the text as it is, or the contents of the messages.
-    decoder
-        a new decoder of a stream of ids.
-    stop_ids
-        what ends an answer.
+    engine
+        it and its tokenizer; special tokens in a prompt are read as such.
     vocabulary
         a name of the tokens, see :func:`.answers.vocabulary_name`.
     """
 
-    model: LanguageModel
-    encode: Callable[[str | Messages, bool], list[int]]
-    decoder: Callable[[], Decoder]
-    stop_ids: tuple[int, ...]
+    engine: Engine
     vocabulary: str
+
+    @property
+    def model(self) -> LanguageModel:
+        """The language model."""
+        return self.engine.target
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """What ends an answer."""
+        return self.engine.stop_ids
+
+    def encode(self, text: str | Sequence[Message], chat: bool) -> list[int]:
+        """The ids of a text or messages: in the chat template, if ``chat`` and there
+        is one; else the text as it is, or the contents of the messages."""
+        if chat and self.engine.has_chat:
+            return replace(self.engine, chat=True).encode(text)
+        if not isinstance(text, str):
+            text = "\n\n".join(each["content"] for each in text)
+        return self.engine.encode(text)
 
 
 def kind_of(name: str | os.PathLike[str] | None) -> str | None:
@@ -97,21 +95,8 @@ def load_target(name: str | os.PathLike[str], *, compiled: bool = False) -> Targ
 
 def _llama(name: str | os.PathLike[str], compiled: bool) -> Target:
     model, tokenizer = load(name, compiled=compiled)
-
-    def encode(text: str | Messages, chat: bool) -> list[int]:
-        if chat and tokenizer.chat_template is not None:
-            prompt: list[int] = tokenizer.chat(text).tolist()
-            return prompt
-        ids: list[int] = tokenizer.encode(_as_text(text)).tolist()
-        if tokenizer.bos_id is not None and (tokenizer.add_bos or not ids):
-            ids.insert(0, tokenizer.bos_id)
-        return ids
-
     return Target(
-        model,
-        encode,
-        lambda: StreamDecoder(tokenizer),
-        tokenizer.stop_ids,
+        Engine(model, tokenizer, special=True),
         vocabulary_name(tokenizer.pieces(range(tokenizer.vocab_size))),
     )
 
@@ -155,28 +140,9 @@ def _transformers(name: str) -> Target:
         raise OSError(
             f"{_not_here(name)}transformers cannot load it: {first}"
         ) from error
-
-    def encode(text: str | Messages, chat: bool) -> list[int]:
-        if chat and tokenizer.chat_template is not None:
-            if isinstance(text, str):
-                text = [{"role": "user", "content": text}]
-            prompt = tokenizer.apply_chat_template(
-                list(text), add_generation_prompt=True, tokenize=False
-            )
-            return list(tokenizer(prompt, add_special_tokens=False).input_ids)
-        ids = list(tokenizer(_as_text(text)).input_ids)
-        return ids or ([] if model.bos_id is None else [model.bos_id])
-
-    stops = {tokenizer.eos_token_id}
-    settings = getattr(model.model, "generation_config", None)
-    more = getattr(settings, "eos_token_id", None)
-    stops.update(more if isinstance(more, list) else [more])
     vocabulary = tokenizer.get_vocab()
     return Target(
-        model,
-        encode,
-        lambda: _Decoder(tokenizer),
-        tuple(sorted(id for id in stops if id is not None)),
+        Engine(model, tokenizer, special=True),
         vocabulary_name(sorted(vocabulary, key=vocabulary.__getitem__)),
     )
 
@@ -187,32 +153,3 @@ def _not_here(name: str) -> str:
         return ""
     known = ", ".join([*fetch.MODELS, *fetch.others()])
     return f"there is no file {name}, and no model of that name among {known}; "
-
-
-def _as_text(text: str | Messages) -> str:
-    if isinstance(text, str):
-        return text
-    return "\n\n".join(each["content"] for each in text)
-
-
-class _Decoder:
-    """The same with any tokenizer of transformers: by decoding all so far."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        self._ids: list[int] = []
-        self._given = 0
-
-    def feed(self, ids: Iterable[int]) -> str:
-        self._ids += ids
-        return self._more(self._text().rstrip("\ufffd"))  # a begun character waits
-
-    def finish(self) -> str:
-        return self._more(self._text())
-
-    def _text(self) -> str:
-        return str(self._tokenizer.decode(self._ids, skip_special_tokens=True))
-
-    def _more(self, text: str) -> str:
-        new, self._given = text[self._given :], max(self._given, len(text))
-        return new

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ..comparison import SIZES, measure_cost_curve
@@ -9,7 +10,7 @@ from ..decoding import DraftLength
 from ..draft_length import copies_that_pay
 from ..drafts import Draft, SuffixDraft
 from ..engine import Engine
-from ..llama.targets import TRANSFORMERS, kind_of
+from ..llama.targets import kind_of, load_target
 from ..models import LanguageModel
 from ..pair import Pair, book_pair
 
@@ -30,8 +31,7 @@ def load_engine(
 
     Raises what loading raises: OSError, ImportError, ValueError.
     """
-    kind = None if model is None else kind_of(model)
-    if model is None or kind is None:
+    if model is None or kind_of(model) is None:
         if compiled:
             raise ValueError("compiled is for GGUF files, not for a pair of n-grams")
         pair = book_pair() if model is None else Pair.load(model)
@@ -39,19 +39,10 @@ def load_engine(
         length = PAIR_K if k is None else k
         return name, Engine(pair.target, pair.tokenizer, pair.draft, k=length)
     name = Path(model).stem if Path(model).exists() else model
-    if kind != TRANSFORMERS:
-        from .. import llama
-
-        llama_model, own = llama.load(model, compiled=compiled)
-        draft, copied = _copies(llama_model, k)
-        return name, Engine(llama_model, own, draft, k=copied)
-    if compiled:
-        raise ValueError(f"compiled is for GGUF files; transformers would run {model}")
-    from .. import huggingface
-
-    hf_model, theirs = huggingface.load(model)
-    draft, copied = _copies(hf_model, k)
-    return name, Engine(hf_model, theirs, draft, k=copied)
+    engine = load_target(model, compiled=compiled).engine
+    draft, copied = _copies(engine.target, k)
+    # A prompt from others is letters, whatever it says.
+    return name, replace(engine, draft=draft, k=copied, special=False)
 
 
 def _copies(model: LanguageModel, k: int | None) -> tuple[Draft, int | DraftLength]:

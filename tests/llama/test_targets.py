@@ -158,13 +158,13 @@ def test_a_chat_template_is_used(folder):
 def test_half_a_character_waits(folder):
     target = targets.load_target(folder)
     text = "né €!"
-    decoder, pieces = target.decoder(), []
+    decoder, pieces = target.engine.decoder(), []
     for id in target.encode(text, False):
         pieces.append(decoder.feed([id]))
     assert "".join(pieces) == text
     assert not any("\ufffd" in piece for piece in pieces)
     assert decoder.finish() == ""
-    decoder = target.decoder()
+    decoder = target.engine.decoder()
     assert decoder.feed(target.encode("é", False)[:1]) == ""
     assert decoder.finish() == "\ufffd"
 

@@ -265,7 +265,7 @@ class TwoWays:
 
     chat_template = None
     all = ("", "▁sea", "▁is", *[bytes([b]) for b in "🙂é".encode()])
-    eos_token_id = 0
+    eos_token_id = None
 
     def __len__(self):
         return len(self.all)
@@ -300,6 +300,10 @@ def test_a_tokenizer_that_can_only_decode():
     engine = Engine(target, tokenizer, sampler=GREEDY)
     stream = engine.stream("▁sea", max_new_tokens=len(ids), k=0)
     assert [piece for piece in stream if piece] == [" is", "🙂", "🙂", "é", " sea"]
+    # A token without letters between two words takes no space away.
+    engine = Engine(writes([2, 0, 1], 12), tokenizer, sampler=GREEDY)
+    stream = engine.stream("▁sea", max_new_tokens=3, k=0)
+    assert list(stream) == [" is", "", " sea"]
 
 
 class Chats(sd.Tokenizer):
