@@ -134,20 +134,21 @@ def serve(
         target_seconds=options.target_seconds,
         draft_only=options.draft_only_when_target_fails,
     )
-    progress("reading the model")
-    name, engine = load_engine(options.model, compiled=options.compiled, k=options.k)
-    progress("")
-    settings = settings_of(options, name)
-    if faults.draft_only and not breakers.is_model(engine.draft):
-        raise ValueError(
-            "--draft-only-when-target-fails needs a draft that is a language model"
-        )
-    hooks: list[Hooks] = [
-        logs.RequestLog(with_text=options.log_text),
-        metrics.Prometheus(faults),
-    ]
-    if tracing.wanted(options.otlp):
-        hooks.append(tracing.Tracing(tracing.exporter(options.otlp)))
-    hooks.append(faults)  # innermost: the others see what it makes of a failure
-    logs.configure(sys.stderr)
-    process.run(engine, settings, options.host, options.port, hooks)
+    with process.listen(options.host, options.port) as listening:  # before the work
+        progress("reading the model")
+        name, engine = load_engine(options.model, compiled=options.compiled, k=options.k)
+        progress("")
+        settings = settings_of(options, name)
+        if faults.draft_only and not breakers.is_model(engine.draft):
+            raise ValueError(
+                "--draft-only-when-target-fails needs a draft that is a language model"
+            )
+        hooks: list[Hooks] = [
+            logs.RequestLog(with_text=options.log_text),
+            metrics.Prometheus(faults),
+        ]
+        if tracing.wanted(options.otlp):
+            hooks.append(tracing.Tracing(tracing.exporter(options.otlp)))
+        hooks.append(faults)  # innermost: the others see what it makes of a failure
+        logs.configure(sys.stderr)
+        process.run(engine, settings, listening, hooks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
@@ -13,6 +14,7 @@ from .app import create_app
 from .hooks import Hooks
 from .settings import Settings
 
+BACKLOG = 2048  # connections that wait to be accepted
 KEEP_ALIVE = 75  # seconds that a connection may be idle
 LAST_WORDS = 5  # seconds that answers may take to be sent, after the grace
 
@@ -29,23 +31,31 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
+def listen(host: str, port: int) -> socket.socket:
+    """A socket at this address, where requests queue until they are served; port 0 is
+    any that is free. OSError naming the address where that cannot be."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise OSError(f"cannot listen at {host}, port {port}: {error}") from error
+
+
 def run(
     engine: Engine,
     settings: Settings,
-    host: str,
-    port: int,
+    listening: socket.socket,
     hooks: Sequence[Hooks] = (),
 ) -> None:
     """Serve ``engine`` until the process is asked to stop."""
     app = create_app(engine, settings, hooks)
-    Server(_config(app, settings, host, port), app.state.workers.drain).run()
+    server = Server(_config(app, settings), app.state.workers.drain)
+    server.run(sockets=[listening])
 
 
-def _config(app: Any, settings: Settings, host: str, port: int) -> uvicorn.Config:
+def _config(app: Any, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        host=host,
-        port=port,
         access_log=False,  # logs.RequestLog writes more
         log_config=None,  # logs.configure has been called, or the caller's own
         server_header=False,

@@ -86,6 +86,16 @@ def test_with_no_flags_it_is_the_books_pair(engine):
         assert re.search(r"^specdec_tokens_total 7\.0$", page.text, re.M)
 
 
+def test_a_port_that_is_taken_is_one_line(book, capsys):
+    assert main(["serve", "--port", str(book.port)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(
+        f"specdec: error: cannot listen at 127.0.0.1, port {book.port}: "
+    )
+    assert err.count("\n") == 1
+
+
 @pytest.mark.parametrize("flag, kind, name, _", FLAGS, ids=[f[0] for f in FLAGS])
 def test_every_flag_changes_its_setting(flag, kind, name, _):
     value = getattr(Settings(), name) + kind(3)
