@@ -118,7 +118,7 @@ def predict(
 
     >>> large = costs._replace(cells=100 * costs.cells)
     >>> [round(predict(large, n, nodes=n).speedup, 1) for n in (1, 4, 16, 64)]
-    [1.0, 4.0, 16.0, 20.4]
+    [1.0, 4.0, 15.9, 19.8]
     >>> predict(large, 16).limit, predict(large, 64).limit
     ('workers', 'driver')
     """

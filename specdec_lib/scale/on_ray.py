@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -20,8 +21,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 STORE = 128 * 2**20  # bytes of a local object store, besides what is put there
-STARTS = 3  # of a cluster on a machine so busy that Ray gives it up after 30 seconds
-SLOW = "timed out during startup"
+PATIENCE = 180.0  # seconds until a cluster on this machine must be there
 
 
 def on_ray(
@@ -175,17 +175,45 @@ def _connected(
 @contextmanager
 def _initialised(what: str, **settings: Any) -> Iterator[None]:
     ray = _ray()
-    for attempt in range(STARTS):
-        try:
+    try:
+        with patience():
             ray.init(log_to_driver=False, logging_level="error", **settings)
-            break
-        except Exception as error:  # Ray raises this very class, among others
-            ray.shutdown()
-            if SLOW in str(error) and attempt + 1 < STARTS:
-                continue
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise ConnectionError(f"{what} does not answer: {first}") from error
+    except Exception as error:  # Ray raises this very class, among others
+        ray.shutdown()
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConnectionError(f"{what} does not answer: {first}") from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def patience(seconds: float = PATIENCE) -> Iterator[None]:
+    """Wait so long for a node that starts, where Ray gives it up after 30 seconds.
+
+    On a machine that is full of other work it needs longer. Where Ray has its question
+    for a node elsewhere, by another version, nothing is changed.
+    """
+    from ray._private import services
+
+    once = getattr(services, "get_node", None)
+    if once is None:
+        yield
+        return
+    until = time.monotonic() + seconds
+
+    def get_node(*arguments: Any, **named: Any) -> Any:
+        while True:
+            try:
+                return once(*arguments, **named)
+            except RuntimeError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+
+    services.get_node = get_node
+    try:
+        yield
+    finally:
+        services.get_node = once

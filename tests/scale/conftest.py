@@ -53,33 +53,22 @@ def ray_cluster(root):
     """Two nodes with a processor each; the second, .worker, may be killed."""
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     import ray
-    from ray._private import services
 
-    once = services.get_node
-
-    def get_node(*arguments):
-        """Ray gives a node up after 30 seconds; a machine full of work needs longer."""
-        until = time.monotonic() + 150
-        while True:
-            try:
-                return once(*arguments)
-            except RuntimeError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.2)
+    from specdec_lib.scale.on_ray import patience
 
     small = {"num_cpus": 1, "object_store_memory": 80_000_000}
     quick = {"health_check_period_ms": 500, "health_check_failure_threshold": 3}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(services, "get_node", get_node)
         patch.setenv("PYTHONPATH", os.pathsep.join([str(root), str(root / "tests")]))
-        cluster = cluster_utils.Cluster(
-            initialize_head=True,
-            head_node_args={**small, "include_dashboard": False}
-            | {"_system_config": quick},
-        )
+        with patience():
+            cluster = cluster_utils.Cluster(
+                initialize_head=True,
+                head_node_args={**small, "include_dashboard": False}
+                | {"_system_config": quick},
+            )
         try:
-            cluster.worker = cluster.add_node(**small)
+            with patience():
+                cluster.worker = cluster.add_node(**small)
             yield cluster
         finally:
             ray.shutdown()
