@@ -136,7 +136,9 @@ def serve(
     )
     with process.listen(options.host, options.port) as listening:  # before the work
         progress("reading the model")
-        name, engine = load_engine(options.model, compiled=options.compiled, k=options.k)
+        name, engine = load_engine(
+            options.model, compiled=options.compiled, k=options.k
+        )
         progress("")
         settings = settings_of(options, name)
         if faults.draft_only and not breakers.is_model(engine.draft):

@@ -95,12 +95,15 @@ class Job:
         :class:`Overdue` where a round does not come back.
         """
         while True:
-            try:
-                async with asyncio.timeout(self.deadline + OVERRUN - monotonic()):
-                    piece = await self._pieces.get()
-            except TimeoutError:
-                self.gone = True  # nobody waits for it any more
-                raise Overdue("a call of the model took too long") from None
+            if self._pieces.empty():
+                left = self.deadline + OVERRUN - monotonic()
+                try:
+                    piece = await asyncio.wait_for(self._pieces.get(), left)
+                except TimeoutError:
+                    self.gone = True  # nobody waits for it any more
+                    raise Overdue("a call of the model took too long") from None
+            else:  # it is there, however late the client comes for it
+                piece = self._pieces.get_nowait()
             if piece is END:
                 break
             yield piece

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 import time
@@ -12,6 +13,9 @@ import pytest
 from service_kit import serving, wait_for, writes
 
 from specdec_lib.service.hooks import Hooks
+from specdec_lib.service.jobs import Job
+from specdec_lib.service.schemas import GenerateRequest, generate_task
+from specdec_lib.service.settings import Settings
 
 SLOW = 0.02  # seconds of a round
 
@@ -137,6 +141,25 @@ def test_a_call_that_does_not_come_back_is_a_504_too(monkeypatch):
         assert ask(service).status_code == 504
         assert time.monotonic() - started < 1.2
         wait_for(lambda: service.workers.running == 0, "its place")
+
+
+def test_a_client_that_reads_late_still_gets_all():
+    body = GenerateRequest(prompt="", stream=True)
+    task = generate_task(body, Settings(deadline=0.01))
+
+    async def read_late():
+        job = Job("1", task, {}, "/generate")
+        for piece in ("a", "", "b"):
+            job.send(piece)
+        job.finish(writes("ab").complete("", max_new_tokens=2))
+        await asyncio.sleep(0.1)  # past its deadline, and the time beyond
+        return [piece async for piece in job.pieces()], job.outcome
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("specdec_lib.service.jobs.OVERRUN", 0.01)
+        pieces, outcome = asyncio.run(read_late())
+    assert pieces == ["a", "b"]
+    assert outcome.completion.text == "ab"
 
 
 def leave(service, body, how):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -84,6 +85,20 @@ def test_with_no_flags_it_is_the_books_pair(engine):
         page = httpx.get(url + "/metrics", timeout=PATIENCE)
         assert page.headers["content-type"].startswith("text/plain")
         assert re.search(r"^specdec_tokens_total 7\.0$", page.text, re.M)
+
+
+@pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client"])
+def test_the_extra_is_named(missing, capsys, monkeypatch):
+    for name in list(sys.modules):
+        if name.startswith("specdec_lib.service."):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    for name in ("app", "breakers", "logs", "metrics", "process", "tracing"):
+        monkeypatch.delattr(f"specdec_lib.service.{name}", raising=False)
+    assert main(["serve"]) == 2
+    assert capsys.readouterr().err == (
+        f"specdec: error: this needs {missing}: pip install 'specdec_lib[serve]'\n"
+    )
 
 
 def test_a_port_that_is_taken_is_one_line(book, capsys):
