@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import numpy as np
 import uvicorn
+from prometheus_client.parser import text_string_to_metric_families
 
 import specdec_lib as sd
 from specdec_lib.service.app import create_app
@@ -88,6 +89,18 @@ def read_events(text: str) -> Iterator[tuple[str, Any]]:
                 data.append(value)
         joined = "\n".join(data)
         yield name, joined if joined == "[DONE]" else json.loads(joined)
+
+
+def figures(service: Serving) -> dict[tuple[Any, ...], float]:
+    """Each sample of /metrics by its name and labels, read by Prometheus' parser."""
+    answer = service.client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
 
 
 def serving(engine: Any, hooks: Any = (), **settings: Any) -> Serving:

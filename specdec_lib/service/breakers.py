@@ -4,9 +4,12 @@ A part has failed where a call of it raises, gives what breaks its contract (a w
 shape, no number), or takes longer than the operator allows.
 
 Draft fails
-    the request goes on without guesses. Its distribution stays that of the target: a
-    proposal that is thrown away leaves only draws behind, and what the target is asked
-    next does not depend on those. ``degraded`` in the answer says "draft".
+    the request goes on without guesses, and ``degraded`` in the answer says "draft".
+    Its distribution stays that of the target wherever the failure depends on anything
+    but the tokens that the failed call itself had drawn: on the text so far, on the
+    load, on chance. (To throw away a proposal *for what is in it* is to choose among
+    proposals, and the rule counts on their not being chosen. Were there such a draft,
+    an answer's distribution would be off by at most the chance that it fails so.)
 Target fails
     the request ends with 503 and Retry-After. With ``draft_only``, and as long as the
     target has not yet read the prompt, the draft answers in its place; ``degraded``
@@ -53,6 +56,7 @@ T = TypeVar("T")
 
 FAILURES = 5
 SECONDS = 30.0
+PROBE_SECONDS = 30.0  # at least, that one may take to try a part
 STATES = (pybreaker.STATE_CLOSED, pybreaker.STATE_HALF_OPEN, pybreaker.STATE_OPEN)
 
 
@@ -145,7 +149,7 @@ class Breaker:
             return now >= self._opened + self.seconds
         if self.state == pybreaker.STATE_HALF_OPEN:
             # One that never comes back does not keep the others out for ever.
-            overdue = now >= self._probe_since + self.seconds
+            overdue = now >= self._probe_since + max(self.seconds, PROBE_SECONDS)
             return self._probe is None or self._probe is who or overdue
         return True
 
@@ -246,14 +250,14 @@ class Use:
                 self.asked = True
         except Exception as error:
             self.failed = True
-            self._breaker.failed(self, error)
-            self._faults.tell(self._breaker.part, _kind(error))
             log.warning(
                 "request %s: the %s failed",
                 self._job.request_id,
                 self._breaker.part,
                 exc_info=error,
             )
+            self._breaker.failed(self, error)
+            self._faults.tell(self._breaker.part, _kind(error))
             raise
         return result
 

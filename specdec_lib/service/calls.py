@@ -5,7 +5,8 @@ call. A guard is ``guard(call, do)``: it returns ``do()``, and may time it, writ
 down, refuse it, or raise in its place:
 
 - :class:`PartFailed` from a call of the draft: the request goes on without guesses,
-  with the same distribution, and ``job.degraded`` says "draft".
+  with the same distribution (:mod:`.breakers` says on which condition), and
+  ``job.degraded`` says "draft".
 - a :class:`~.errors.Refusal` from any call ends the request with that status.
 
 The loop knows nothing of all this.
