@@ -101,7 +101,7 @@ STEPS = (
     ),
     Step(
         "scale",
-        ([*PYTEST, "tests/scale"],),
+        ([*PYTEST, "-p", "no:unraisableexception", "tests/scale"],),
         "A sweep lost a record, or differs on processes, on Ray or in MLflow. These\n"
         "tests start and end a Ray cluster and a server of MLflow by themselves.",
     ),

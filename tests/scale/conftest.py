@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+import warnings
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,10 @@ def quiet_extras():
         patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         yield
+    # Ray does not wait for the processes that it ends: not to be told of that later.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
