@@ -69,7 +69,7 @@ def test_a_line_has_the_counts_of_its_answer(engine, lines, stream, path):
         *("prompt_tokens", "new_tokens", "target_calls"),
         *("drafted", "tested", "accepted"),
     ):
-    assert line[name] == told[name], name
+        assert line[name] == told[name], name
     assert line["new_tokens"] == 12
     assert 0 <= line["queue_seconds"] <= line["latency_seconds"] <= line["seconds"]
     whole = json.dumps(line)
