@@ -18,6 +18,7 @@
     models        from ``--model`` to an engine
     process       the process around it: signals, shutdown
     command       the flags of ``specdec serve``
+    load          many clients, and whether each answer is the right one
 
 Needs more than the core: ``pip install specdec_lib[serve]``.
 
