@@ -101,7 +101,8 @@ class Job:
                     piece = await asyncio.wait_for(self._pieces.get(), left)
                 except TimeoutError:
                     self.gone = True  # nobody waits for it any more
-                    raise Overdue("a call of the model took too long") from None
+                    self.refusal = Overdue("a call of the model took too long")
+                    raise self.refusal from None
             else:  # it is there, however late the client comes for it
                 piece = self._pieces.get_nowait()
             if piece is END:

@@ -201,6 +201,22 @@ def test_a_draft_that_hangs_is_not_waited_for(serve):
         assert service.post(BODY).json()["text"] == limited
 
 
+def test_a_late_call_does_not_touch_the_draws_of_its_request(serve):
+    """It wakes up while the request goes on: the text is still plain decoding's."""
+    with serve(draft_seconds=LIMIT) as service:
+        plain = service.post({**BODY, "k": 0}).json()["text"]
+        real = service.target.strikes
+
+        def slowly(method, right):
+            time.sleep(0.03)
+            return real(method, right)
+
+        service.target.strikes, service.draft.how = slowly, "hang"
+        started = time.monotonic()
+        assert service.post(BODY).json()["text"] == plain
+        assert time.monotonic() - started > HANG
+
+
 def test_a_call_that_was_given_up_draws_no_more():
     rng = Severable(sd.SeededRandom(1))
     same = sd.SeededRandom(1)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from service_kit import figures, serving, wait_for, writes
 
+from specdec_lib.service import jobs
 from specdec_lib.service.breakers import Faults
 from specdec_lib.service.metrics import Prometheus
 
@@ -143,6 +144,17 @@ def test_a_refusal_is_counted_once():
     assert sum(ends) == 2
     key = ("specdec_failures_total", ("kind", "error"), ("part", "target"))
     assert found[key] == 2
+
+
+def test_a_round_that_does_not_come_back_is_counted_once(monkeypatch):
+    monkeypatch.setattr(jobs, "OVERRUN", 0.1)
+    engine = writes("ab", seconds=0.8)
+    with serving(engine, [Prometheus()], deadline=0.2) as service:
+        assert service.post({"prompt": ""}).status_code == 504
+        wait_for(lambda: service.workers.running == 0, "the round")
+        found = figures(service)
+    ends = {key: found[key] for key in found if key[0] == "specdec_requests_total"}
+    assert ends == {("specdec_requests_total", ("end", "deadline")): 1}
 
 
 def test_two_services_do_not_share_figures(engine):
