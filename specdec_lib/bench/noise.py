@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -196,6 +197,7 @@ def pairs_needed(
     return _needed(spread, (), level, ignored, limit)
 
 
+@lru_cache(maxsize=1024)
 def t_quantile(p: float, freedom: float) -> float:
     """The p-quantile of Student's t: below it lies a share of p.
 
