@@ -119,7 +119,13 @@ def serve(
     if not 0 <= options.port < 1 << 16:
         raise ValueError(f"port must be inside 0 .. 65535, got {options.port}")
     try:
-        from . import breakers, logs, metrics, process, tracing
+        from . import breakers, logs, metrics, process, watching
+
+        traced: list[Hooks] = []
+        if watching.spans_wanted(options.otlp):
+            from . import tracing
+
+            traced.append(tracing.Tracing(tracing.exporter(options.otlp)))
     except ImportError as error:
         raise ImportError(
             f"this needs {error.name}: pip install 'specdec_lib[serve]'",
@@ -148,9 +154,8 @@ def serve(
         hooks: list[Hooks] = [
             logs.RequestLog(with_text=options.log_text),
             metrics.Prometheus(faults),
+            *traced,
+            faults,  # innermost: the others see what it makes of a failure
         ]
-        if tracing.wanted(options.otlp):
-            hooks.append(tracing.Tracing(tracing.exporter(options.otlp)))
-        hooks.append(faults)  # innermost: the others see what it makes of a failure
         logs.configure(sys.stderr)
         process.run(engine, settings, listening, hooks)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -46,8 +46,6 @@ from .watching import Exchange, Watching
 T = TypeVar("T")
 _current: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 
-ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-TRACES_ENDPOINT = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 TIMEOUTS = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
 TIMEOUT = 3.0  # seconds that the collector has for a batch, where no variable says
 LAST_WORDS = 2.0  # seconds that may be spent on what is left, at the end
@@ -61,18 +59,11 @@ SPANS = {
 }
 
 
-def wanted(endpoint: str | None, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether spans are to be sent: an endpoint is named, and the SDK not disabled."""
-    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return False
-    return bool(
-        endpoint or environment.get(ENDPOINT) or environment.get(TRACES_ENDPOINT)
-    )
-
-
 def exporter(endpoint: str | None = None) -> SpanExporter:
     """By OTLP over HTTP, to ``endpoint`` (``http://collector:4318``) or where the
-    variables say."""
+    variables say. ValueError for what is no address."""
+    if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+        raise ValueError(f"otlp must begin with http:// or https://, got {endpoint!r}")
     timed = any(os.environ.get(name) for name in TIMEOUTS)
     return OTLPSpanExporter(
         endpoint=None if endpoint is None else endpoint.rstrip("/") + "/v1/traces",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from time import perf_counter
@@ -10,6 +11,7 @@ from typing import Any
 
 from .jobs import Job
 
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 NEVER_SENT = 499  # the client went away before there was an answer
 
 
@@ -81,3 +83,13 @@ class Watching:
                 exchange.status = NEVER_SENT
             exchange.seconds = perf_counter() - began
             self._end(exchange)
+
+
+def spans_wanted(
+    endpoint: str | None, environment: Mapping[str, str] = os.environ
+) -> bool:
+    """Whether spans are to be sent: an endpoint is named, by the operator or in the
+    environment, and OpenTelemetry is not disabled."""
+    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return False
+    return bool(endpoint or any(environment.get(name) for name in ENDPOINTS))

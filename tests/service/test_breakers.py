@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
+import httpx
 import numpy as np
 import pybreaker
 import pytest
-from service_kit import figures, serving, wait_for
+from service_kit import PATIENCE, figures, process, serving, wait_for
 
 import specdec_lib as sd
+from specdec_lib.cli import main
 from specdec_lib.service import breakers
 from specdec_lib.service.breakers import (
     Breaker,
@@ -464,6 +468,76 @@ def test_draft_only_needs_a_model(engine):
 def test_wrong_settings(options, said):
     with pytest.raises(ValueError, match=said):
         Faults(**options)
+
+
+@pytest.mark.parametrize(
+    "flags, said",
+    [
+        (["--breaker-failures", "0"], "failures must be 1 or more, got 0"),
+        (["--breaker-seconds", "inf"], "seconds must be finite and above 0"),
+        (["--draft-seconds", "0"], "draft_seconds must be finite and above 0"),
+        (["--target-seconds", "nan"], "target_seconds must be finite and above 0"),
+    ],
+)
+def test_wrong_flags_are_one_line(flags, said, capsys):
+    assert main(["serve", *flags]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert said in err
+
+
+def test_the_flags_of_a_process(engine):
+    """It could answer by its draft, and answers by its target while that works."""
+    flags = ("--draft-only-when-target-fails", "--draft-seconds", "5")
+    with process(*flags, "--target-seconds", "5", "--breaker-failures", "2") as (
+        _,
+        url,
+    ):
+        answer = httpx.post(url + "/generate", json=BODY, timeout=PATIENCE)
+        done = engine.complete("The harbour", max_new_tokens=30, seed=5)
+        assert answer.json()["text"] == done.text
+        assert "x-specdec-degraded" not in answer.headers
+
+
+def test_many_at_once_with_parts_that_fail_now_and_then(broken):
+    """Whatever fails, and whatever breakers do: the right text or none."""
+    chance = random.Random(1)
+    for fault in (broken.target.fault, broken.draft.fault):
+
+        def strikes(
+            method, right, often=0.003 if fault is broken.target.fault else 0.1
+        ):
+            if chance.random() < often:
+                raise RuntimeError
+            return right()
+
+        fault.strikes = strikes
+    faults = Faults(failures=2, seconds=0.02)
+    prompts = ["The harbour", "Once", "A long way off", "", "She said", "In"]
+    bodies = [
+        {"prompt": prompts[i % 6], "temperature": 0, "max_new_tokens": 10 + i % 7}
+        for i in range(120)
+    ]
+    plain = replace(broken, target=broken.target.model, draft=None)
+    with (
+        serving(broken, [Prometheus(faults), faults], workers=8, queue=200) as service,
+        ThreadPoolExecutor(16) as pool,
+    ):
+        answers = list(pool.map(service.post, bodies))
+        for breaker in (faults.draft, faults.target):
+            assert breaker.state in breakers.STATES
+    statuses = Counter(answer.status_code for answer in answers)
+    assert set(statuses) == {200, 503}
+    whole = [answer.json() for answer in answers if answer.status_code == 200]
+    assert {tuple(each["degraded"]) for each in whole} == {(), ("draft",)}
+    for body, answer in zip(bodies, answers, strict=True):
+        if answer.status_code == 200:
+            alone = plain.complete(
+                body["prompt"],
+                max_new_tokens=body["max_new_tokens"],
+                sampler=sd.Sampler(temperature=0),
+            )
+            assert answer.json()["text"] == alone.text
 
 
 def test_pybreaker_alone_would_let_one_call_at_a_time():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -19,10 +21,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from service_kit import PATIENCE, process, serving, wait_for, writes
 
 import specdec_lib as sd
+from specdec_lib.cli import main
 from specdec_lib.service import tracing
 from specdec_lib.service.breakers import Faults
 from specdec_lib.service.hooks import Hooks
-from specdec_lib.service.tracing import Tracing, exporter, wanted
+from specdec_lib.service.tracing import Tracing, exporter
+from specdec_lib.service.watching import spans_wanted
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 HEADERS = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "a=b"}
@@ -292,7 +296,25 @@ def test_a_process_sends_them(tmp_path):
     ],
 )
 def test_off_unless_wanted(endpoint, environment, sent):
-    assert wanted(endpoint, environment) is sent
+    assert spans_wanted(endpoint, environment) is sent
+
+
+def test_what_is_no_address(capsys):
+    assert main(["serve", "--otlp", "localhost:4318"]) == 2
+    assert "otlp must begin with http:// or https://" in capsys.readouterr().err
+
+
+def test_a_service_without_spans_does_not_even_import_them():
+    code = (
+        "import sys, specdec_lib.service.command, specdec_lib.service.process, "
+        "specdec_lib.service.breakers, specdec_lib.service.metrics, "
+        "specdec_lib.service.logs; "
+        "print(any(name.startswith('opentelemetry.sdk') for name in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
 
 
 def test_the_usual_variables_hold(engine, monkeypatch):
