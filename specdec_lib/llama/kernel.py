@@ -8,6 +8,10 @@ follows column. A block's scale d and offset m are used once for its 32 weights:
 
     sum (d q + m) x  =  d (sum q x) + m (sum x)
 
+The tiles are shared out over the threads of OpenMP, which wait awake for the next
+product: to wake a sleeping one takes as long as a product. Where numba has no OpenMP,
+or in a forked process, which cannot use its parent's, threads are woken as in linear.
+
 Loops are written so that the compiler turns them into vector instructions: the one over
 the rows of a tile becomes vectors, and a short one over columns within it is unrolled.
 What is written to is a small array made on the spot, and so are the tokens read with
@@ -16,6 +20,8 @@ it: the compiler gives up where it cannot tell that they lie apart.
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +31,7 @@ import numpy as np
 from llvmlite.binding import get_host_cpu_features  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from . import linear
 from .config import Floats
 from .quantised import Bytes, Singles, half, nibbles
 
@@ -36,7 +43,8 @@ _forced = getattr(numba.config, "CPU_FEATURES", None)  # by NUMBA_CPU_FEATURES
 _features = _forced or get_host_cpu_features().flatten()
 PIECE = 4 if "+avx512f" in _features else 2
 
-_compiled = numba.njit(nogil=True, fastmath=True, error_model="numpy", cache=True)
+_options = dict(nogil=True, fastmath=True, error_model="numpy", cache=True)
+_compiled = numba.njit(**_options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +65,23 @@ class Blocks:
     def shape(self) -> tuple[int, int]:
         return self.rows, self.codes.shape[1] * BLOCK
 
-    def multiply(self, x: Floats, first: int, last: int, out: Floats) -> None:
-        """Fill ``out[:, first:last]`` with ``x @ self.T`` there."""
+    def multiply(self, x: Floats, out: Floats) -> None:
+        """(T, K), (T, n): fill ``out`` with ``x @ self.T``."""
         x = np.ascontiguousarray(x)
-        _multiply(self.codes, self.scales, self.offsets, x, first, last, out)
+        matrix = self.codes, self.scales, self.offsets
+        threads = linear.thread_count()
+        if threads > 1 and has_openmp():
+            before = numba.get_num_threads()
+            numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+            _multiply_together(*matrix, x, out, threads)
+            numba.set_num_threads(before)
+            return
+        if not linear.pays_threads(len(x), *self.shape):
+            threads = 1
+        linear.in_parallel(
+            lambda first, last: _multiply(*matrix, x, first, last, out),
+            linear.shares(self.rows, threads),
+        )
 
     def rows_of(self, indices: Any) -> Singles:
         """(T,) -> (T, K), as floats."""
@@ -125,6 +146,40 @@ def _untiled(matrix: Blocks, name: str) -> NDArray[Any]:
     rows = np.moveaxis(getattr(matrix, name), -1, 1)
     joined: NDArray[Any] = rows.reshape(-1, *rows.shape[2:])
     return joined[: matrix.rows]
+
+
+@functools.cache
+def has_openmp() -> bool:
+    """Whether numba's parallel loops are OpenMP's, which several threads may use."""
+    if _forked:
+        return False
+    try:
+        from numba.np.ufunc import omppool  # noqa: F401
+    except ImportError:
+        return False
+    return numba.config.THREADING_LAYER in ("default", "threadsafe", "omp")
+
+
+_forked: list[bool] = []  # not empty in a forked process
+
+
+def _after_fork() -> None:
+    _forked.append(True)
+    has_openmp.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@numba.njit(parallel=True, **_options)
+def _multiply_together(
+    codes: Any, scales: Any, offsets: Any, x: Any, out: Any, threads: int
+) -> None:
+    n, tiles = out.shape[1], len(codes)
+    for i in numba.prange(threads):
+        first, last = tiles * i // threads * ROWS, tiles * (i + 1) // threads * ROWS
+        _multiply(codes, scales, offsets, x, first, min(last, n), out)
 
 
 @_compiled

@@ -39,7 +39,8 @@ from .config import Floats
 FEW = 32  # tokens up to which blocks pay
 FEW_DOTS = 6  # tokens up to which dot products pay, where blocks do not
 CACHED = 1 << 19  # bytes that stay in a core's cache
-LEAST = 8_000_000  # weights x (tokens + 3) below which a second thread does not pay
+LEAST = 24_000_000  # weights x (tokens + 3) below which a second thread does not pay
+BETWEEN = range(2, 5)  # tokens for which, with blocks, a second thread never pays
 MAIN_SHARE = 1.5  # rows of the thread that goes by blocks, for one of each other's
 MOST_THREADS = 4  # a few already take all that memory delivers
 AVX512 = {"SkylakeX", "Cooperlake", "SapphireRapids"}  # as OpenBLAS names its kernels
@@ -48,23 +49,22 @@ AVX512 = {"SkylakeX", "Cooperlake", "SapphireRapids"}  # as OpenBLAS names its k
 def linear(x: Floats, weight: Any) -> Floats:
     """(T, K), (n, K) -> (T, n): ``x @ weight.T``, by the fastest way known here.
 
-    ``weight`` is an array, or anything with ``shape`` and ``multiply(x, first, last,
-    out)`` that fills ``out[:, first:last]``; such a one must let go of the GIL.
+    ``weight`` is an array, or anything with ``shape`` and ``multiply(x, out)`` that
+    fills ``out``, on threads of its own if it likes.
     """
     n, columns = weight.shape
     out = np.empty((len(x), n), x.dtype)
-    multiply = weight.multiply if hasattr(weight, "multiply") else None
-
-    def part(first: int, last: int) -> None:
-        if multiply is not None:
-            multiply(x, first, last, out)
-        else:
-            _multiply(x, weight[first:last], out[:, first:last], alone=not first)
-
     if not len(x):
         return out
+    if hasattr(weight, "multiply"):
+        weight.multiply(x, out)
+        return out
+
+    def part(first: int, last: int) -> None:
+        _multiply(x, weight[first:last], out[:, first:last], alone=not first)
+
     threads = thread_count() if pays_threads(len(x), n, columns) else 1
-    ahead = MAIN_SHARE if multiply is None and by_blocks(len(x)) else 1.0
+    ahead = MAIN_SHARE if by_blocks(len(x)) else 1.0
     in_parallel(part, shares(n, threads, ahead))
     return out
 
@@ -73,7 +73,12 @@ def pays_threads(T: int, n: int, columns: int) -> bool:
     """Whether a product is worth waking a thread: its bytes, and its arithmetic.
 
     To bring a weight from memory takes about as long as its products with three tokens.
+    A sleeping thread takes 40 to 100 microseconds to begin, as long as one thread needs
+    for a million weights; and while one loops over blocks, another one's call comes in
+    its way, which only five tokens outweigh.
     """
+    if by_blocks(T) and T in BETWEEN:
+        return False
     return n * columns * (T + 3) >= LEAST
 
 

@@ -1,5 +1,10 @@
 """The compiled kernel: the file's own bits, multiplied as the floats would be."""
 
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -49,17 +54,72 @@ def test_only_its_own_rows_are_written(kind):
     data, _ = raw(kind, rows, 2)
     weight = kernel.pack(kind, data)
     x = G.normal(size=(3, 64)).astype(np.float32)
+    matrix = weight.codes, weight.scales, weight.offsets
     whole = np.empty((3, rows), np.float32)
-    weight.multiply(x, 0, rows, whole)
+    weight.multiply(x, whole)
     bounds = 0, 1, 7, 63, 64, 65, 127, 128, 129, rows - 1, rows
     for first in bounds:
         for last in bounds:
             out = np.full((3, rows), np.nan, np.float32)
-            weight.multiply(x, first, last, out)
+            kernel._multiply(*matrix, x, first, last, out)
             written = np.isfinite(out).all(axis=0)
             assert np.flatnonzero(written).tolist() == list(range(first, last))
             assert (out[:, written] == whole[:, written]).all()
             assert np.isnan(out[:, ~written]).all()
+
+
+@pytest.mark.parametrize("threads", (1, 2, 3, 4))
+@pytest.mark.parametrize("openmp", (True, False))
+def test_every_sharing_of_the_rows_gives_the_same(monkeypatch, threads, openmp):
+    if openmp and not kernel.has_openmp():
+        pytest.skip("numba has no OpenMP here")
+    before = kernel.numba.get_num_threads()
+    for rows in (1, 64, 65, 5 * kernel.ROWS + 3):
+        weight = kernel.pack("Q4_1", raw("Q4_1", rows, 3)[0])
+        x = G.normal(size=(5, 96)).astype(np.float32)
+        alone, shared = np.full((2, 5, rows), np.nan, np.float32)
+        matrix = weight.codes, weight.scales, weight.offsets
+        kernel._multiply(*matrix, x, 0, rows, alone)
+        with monkeypatch.context() as patch:
+            patch.setattr(kernel, "has_openmp", lambda: openmp)
+            patch.setattr(kernel.linear, "thread_count", lambda: threads)
+            patch.setattr(kernel.linear, "LEAST", 0)
+            weight.multiply(x, shared)
+        assert (alone == shared).all()
+    assert kernel.numba.get_num_threads() == before
+
+
+def test_several_threads_may_multiply_at_once():
+    weight = kernel.pack("Q8_0", raw("Q8_0", 640, 18)[0])
+    x = G.normal(size=(4, 576)).astype(np.float32)
+    expected = linear(x, weight)
+
+    def again(_):
+        return (linear(x, weight) == expected).all()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(again, range(200)))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_multiplies_too():
+    """OpenMP cannot be used in the child of a process that has used it."""
+    program = """
+import os, numpy as np
+from specdec_lib.llama import kernel
+weight = kernel.pack("Q8_0", np.zeros((300, 34), np.uint8))
+x = np.ones((1, 32), np.float32)
+def product():
+    out = np.full((1, 300), np.nan, np.float32)
+    weight.multiply(x, out)
+    return (out == 0).all()
+assert product()
+child = os.fork()
+if not child:
+    os._exit(0 if product() else 1)
+assert os.waitpid(child, 0)[1] == 0 and product()
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
 
 
 @pytest.mark.parametrize("kind", SIZES)

@@ -44,20 +44,23 @@ def test_shares_are_whole_runs_of_rows():
 def test_only_a_large_product_wakes_a_thread(monkeypatch):
     """Of SmolLM2's matrices, those that were measured to pay."""
     pay = module.pays_threads
+    monkeypatch.setattr(module, "small_products", lambda: True)
     assert pay(1, 49152, 576)
-    assert pay(5, 3072, 576)
-    assert not pay(1, 3072, 576)
-    assert not pay(5, 576, 1536)
-    assert pay(8, 576, 1536)
-    assert not pay(8, 960, 576)
+    assert pay(5, 49152, 576)
+    assert not pay(2, 49152, 576)
+    assert not pay(8, 3072, 576)
+    assert pay(16, 3072, 576)
+    assert not pay(16, 576, 1536)
+    monkeypatch.setattr(module, "small_products", lambda: False)
+    assert pay(2, 49152, 576)
     woken = []
     monkeypatch.setattr(module, "thread_count", lambda: 2)
     monkeypatch.setattr(
         module, "in_parallel", lambda part, bounds: woken.append(bounds)
     )
     linear(np.ones((1, 8)), np.ones((7, 8)))
-    linear(np.ones((1, 4096)), np.ones((512, 4096)))
-    assert woken == [[0, 7], [0, 256, 512]]
+    linear(np.ones((1, 4096)), np.ones((1536, 4096)))
+    assert woken == [[0, 7], [0, 768, 1536]]
 
 
 def test_rows_of_a_block_stay_under_the_limits():
