@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,7 @@ import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
 import specdec_lib as sd
+from specdec_lib.models import extend_by_branches
 from specdec_lib.service.app import create_app
 from specdec_lib.service.settings import Settings
 
@@ -158,3 +160,49 @@ def writes(text: str, seconds: float = 0.0, fails_after: int | None = None) -> A
 
     target = sd.FunctionModel(logits, tokenizer.vocab_size, bos_id=0)
     return sd.Engine(target, tokenizer, k=0)
+
+
+class TreeModel:
+    """A model with all the optional methods, that counts which are used."""
+
+    vocab_size, bos_id, context_window = 258, 0, None
+
+    def __init__(self):
+        self.used = Counter()
+
+    def start(self):
+        return _TreeState(self)
+
+
+class _TreeState:
+    def __init__(self, model):
+        self.model = model
+        inner = sd.FunctionModel(lambda s: -((np.arange(258) - 70 - len(s)) ** 2), 258)
+        self.inner = inner.start()
+
+    @property
+    def length(self):
+        return self.inner.length
+
+    def extend(self, tokens):
+        self.model.used["extend"] += 1
+        return self.inner.extend(tokens)
+
+    def extend_last(self, tokens, rows):
+        self.model.used["extend_last"] += 1
+        return self.inner.extend(tokens)[len(tokens) - rows :]
+
+    def extend_tree(self, tokens, parents):
+        self.model.used["extend_tree"] += 1
+        start = self.inner.length
+        rows = extend_by_branches(self.inner, tokens, parents)
+        self.inner.rewind(start)
+        self.tree = tokens
+        return rows
+
+    def keep(self, nodes):
+        self.model.used["keep"] += 1
+        self.inner.extend([self.tree[node] for node in nodes])
+
+    def rewind(self, length):
+        self.inner.rewind(length)

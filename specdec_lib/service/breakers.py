@@ -175,7 +175,9 @@ class Aside:
 
     def __call__(self, do: Callable[[], T]) -> T:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, daemon=True)
+            self._thread = threading.Thread(
+                target=self._work, name="aside", daemon=True
+            )
             self._thread.start()
         context = contextvars.copy_context()
         self._calls.put(lambda: context.run(do))

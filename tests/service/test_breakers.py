@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import pybreaker
 import pytest
-from service_kit import PATIENCE, figures, process, serving, wait_for
+from service_kit import PATIENCE, TreeModel, figures, process, serving, wait_for
 
 import specdec_lib as sd
 from specdec_lib.cli import main
@@ -108,6 +108,12 @@ def serve(broken):
     return serve
 
 
+def job_for():
+    """As much of a job as the breakers look at."""
+    task = SimpleNamespace(sampler=sd.Sampler(), k=None)
+    return SimpleNamespace(request_id="1", notes={}, task=task)
+
+
 WAYS = [
     ("raise", "extend"),
     ("raise", "start"),
@@ -198,6 +204,11 @@ def test_a_draft_that_hangs_is_not_waited_for(serve):
         assert (without["text"], without["degraded"]) == (whole["text"], ["draft"])
         key = ("specdec_failures_total", ("kind", "slow"), ("part", "draft"))
         assert figures(service)[key] == 1
+        # The thread of the call that hangs ends with it.
+        wait_for(
+            lambda: not [t for t in threading.enumerate() if t.name == "aside"],
+            "the thread",
+        )
         service.draft.how = None
         # With a limit that is not reached, the same draws: the same text.
         limited = service.post(BODY).json()["text"]
@@ -277,13 +288,11 @@ def by_enumeration(fails):
     def run(rng):
         engine = sd.Engine(THREE, Letters(), Squeamish(fails), k=2)
         faults = Faults()
-        task = SimpleNamespace(sampler=sd.Sampler(), k=None)
-        job = SimpleNamespace(request_id="1", notes={}, task=task)
-        failed = []
+        job, failed = job_for(), []
         engine = watched(
             faults.engine(job, engine),
             faults.guard(job),
-            task.sampler,
+            sd.Sampler(),
             sd.verify_tokens,
             lambda: failed.append(1),
         )
@@ -454,6 +463,22 @@ def test_draft_only_needs_a_model(engine):
     copies = replace(engine, draft=sd.PromptLookup())
     with pytest.raises(ValueError, match="draft_only needs a draft that is a language"):
         serving(copies, [Faults(draft_only=True)])
+
+
+def test_trees_of_guesses_pass_through():
+    """With the methods that a target has for them."""
+    target = TreeModel()
+    draft = sd.TreeDraft(target, sd.Sampler(), sd.tree_shape([2, 1]))
+    engine = sd.Engine(target, sd.Tokenizer(), draft, verify=sd.verify_tree)
+    options = dict(sampler=sd.Sampler(temperature=0), max_new_tokens=12, seed=1)
+    plain = engine.complete("abc", **options)
+    alone, target.used = target.used, Counter()
+    guarded = Faults().engine(job_for(), engine)
+    assert guarded.complete("abc", **options).tokens == plain.tokens
+    assert target.used == alone
+    assert alone["extend_tree"]
+    assert alone["extend_last"]
+    assert alone["keep"]
 
 
 @pytest.mark.parametrize(
@@ -692,8 +717,6 @@ def test_what_are_no_logits(bad):
 def test_unavailable_is_what_the_target_raises(broken):
     broken.target.fault.how = "raise"
     faults = Faults()
-    task = SimpleNamespace(sampler=sd.Sampler(), k=None)
-    job = SimpleNamespace(request_id="1", notes={}, task=task)
     with pytest.raises(Unavailable) as error:
-        faults.engine(job, broken).complete("The", max_new_tokens=3)
+        faults.engine(job_for(), broken).complete("The", max_new_tokens=3)
     assert error.value.status == 503

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from service_kit import serving
+from service_kit import TreeModel, serving
 
 import specdec_lib as sd
 from specdec_lib.service.calls import PartFailed, nested, plainly, watched
@@ -48,54 +48,6 @@ def test_a_watched_engine_does_the_same(engine, temperature, k):
     assert read == plain.prompt_tokens + len(plain.tokens) - 1 + (
         plain.metrics.drafted - plain.metrics.accepted
     )
-
-
-class TreeModel:
-    """A model with all the optional methods, that counts which are used."""
-
-    vocab_size, bos_id, context_window = 258, 0, None
-
-    def __init__(self):
-        self.used = Counter()
-
-    def start(self):
-        return _TreeState(self)
-
-
-class _TreeState:
-    def __init__(self, model):
-        self.model = model
-        inner = sd.FunctionModel(lambda s: -((np.arange(258) - 70 - len(s)) ** 2), 258)
-        self.inner = inner.start()
-
-    @property
-    def length(self):
-        return self.inner.length
-
-    def extend(self, tokens):
-        self.model.used["extend"] += 1
-        return self.inner.extend(tokens)
-
-    def extend_last(self, tokens, rows):
-        self.model.used["extend_last"] += 1
-        return self.inner.extend(tokens)[len(tokens) - rows :]
-
-    def extend_tree(self, tokens, parents):
-        self.model.used["extend_tree"] += 1
-        from specdec_lib.models import extend_by_branches
-
-        start = self.inner.length
-        rows = extend_by_branches(self.inner, tokens, parents)
-        self.inner.rewind(start)
-        self.tree = tokens
-        return rows
-
-    def keep(self, nodes):
-        self.model.used["keep"] += 1
-        self.inner.extend([self.tree[node] for node in nodes])
-
-    def rewind(self, length):
-        self.inner.rewind(length)
 
 
 def test_what_a_state_can_do_beyond_the_contract_is_still_used():
