@@ -43,8 +43,10 @@ _forced = getattr(numba.config, "CPU_FEATURES", None)  # by NUMBA_CPU_FEATURES
 _features = _forced or get_host_cpu_features().flatten()
 PIECE = 4 if "+avx512f" in _features else 2
 
-_options = dict(nogil=True, fastmath=True, error_model="numpy", cache=True)
-_compiled = numba.njit(**_options)
+_compiled = numba.njit(nogil=True, fastmath=True, error_model="numpy", cache=True)
+_parallel = numba.njit(
+    nogil=True, fastmath=True, error_model="numpy", cache=True, parallel=True
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +174,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-@numba.njit(parallel=True, **_options)
+@_parallel
 def _multiply_together(
     codes: Any, scales: Any, offsets: Any, x: Any, out: Any, threads: int
 ) -> None:
