@@ -33,8 +33,8 @@ from specdec_lib.service.metrics import Prometheus
 
 BODY = {"prompt": "The harbour", "max_new_tokens": 30, "seed": 5}
 GREEDY = {**BODY, "temperature": 0}
-HANG = 0.6  # seconds that a part hangs, and then goes on
-LIMIT = 0.15
+HANG = 1.5  # seconds that a part hangs, and then goes on
+LIMIT = 0.4
 
 
 class Fault:
@@ -99,7 +99,7 @@ def serve(broken):
     """The service of these with such faults, its breakers, and its figures."""
 
     def serve(settings=None, **faults):
-        hook = Faults(**{"failures": 3, "seconds": 0.3, **faults})
+        hook = Faults(**{"failures": 3, "seconds": 60.0, **faults})
         service = serving(broken, [Prometheus(hook), hook], **(settings or {}))
         service.faults = hook
         service.target, service.draft = broken.target.fault, broken.draft.fault
@@ -112,6 +112,11 @@ def job_for():
     """As much of a job as the breakers look at."""
     task = SimpleNamespace(sampler=sd.Sampler(), k=None)
     return SimpleNamespace(request_id="1", notes={}, task=task)
+
+
+def wait_out(breaker):
+    """The time passes for which it is open."""
+    breaker._opened -= breaker.seconds
 
 
 WAYS = [
@@ -173,13 +178,13 @@ def test_the_draft_is_left_alone_tried_again_and_back(serve):
         assert without["degraded"] == ["draft"]
         assert without["text"] == service.post({**BODY, "k": 0}).json()["text"]
         assert service.client.get("/ready").status_code == 200
-        time.sleep(0.35)
+        wait_out(service.faults.draft)
         # Half open: one tries, fails, and it is open again.
         assert service.post(GREEDY).json()["degraded"] == ["draft"]
         assert service.faults.draft.state == "open"
         assert service.draft.asked > asked
         service.draft.how = None
-        time.sleep(0.35)
+        wait_out(service.faults.draft)
         back = service.post(GREEDY).json()
         assert (back["degraded"], back["drafted"] > 0) == ([], True)
         assert service.faults.draft.state == "closed"
@@ -223,7 +228,7 @@ def test_a_late_call_does_not_touch_the_draws_of_its_request(serve):
         real = service.target.strikes
 
         def slowly(method, right):
-            time.sleep(0.03)
+            time.sleep(0.06)
             return real(method, right)
 
         service.target.strikes, service.draft.how = slowly, "hang"
@@ -358,33 +363,38 @@ def test_a_target_that_fails_is_a_503(serve, how, where, stream):
 
 
 def test_the_target_is_left_alone_tried_again_and_back(serve):
-    with serve({"workers": 1}, seconds=1.0) as service:
+    with serve({"workers": 1}) as service:
+
+        def ready():
+            return service.client.get("/ready")
+
         expected = service.post(BODY).json()["text"]
         service.target.how = "raise"
         for _ in range(3):
-            assert service.client.get("/ready").status_code == 200
+            assert ready().status_code == 200
             assert service.post(BODY).status_code == 503
-        opened = time.monotonic()
+        # Open: 503 at once, without asking it.
         asked = service.target.asked
-        ready = service.client.get("/ready")
-        assert ready.status_code == 503
-        assert "the target does not work" in ready.text
+        assert ready().status_code == 503
+        assert "the target does not work" in ready().text
         refused = service.post(BODY)
         assert refused.status_code == 503
-        assert refused.headers["retry-after"] == "1"
+        assert 30 < int(refused.headers["retry-after"]) <= 60
         assert refused.json()["error"]["request_id"]
         assert service.client.get("/health").status_code == 200
         assert service.target.asked == asked
-        assert time.monotonic() - opened < 1.0
-        wait_for(lambda: service.client.get("/ready").status_code == 200, "the time")
-        assert time.monotonic() - opened > 0.9
-        assert service.post(BODY).status_code == 503  # one tries
+        # Half open: ready for one that tries; it fails.
+        wait_out(service.faults.target)
+        assert ready().status_code == 200
+        assert service.post(BODY).status_code == 503
         assert service.target.asked > asked
-        assert service.client.get("/ready").status_code == 503
+        assert ready().status_code == 503
+        # The next one does not.
         service.target.how = None
-        wait_for(lambda: service.client.get("/ready").status_code == 200, "the time")
+        wait_out(service.faults.target)
         assert service.post(BODY).json()["text"] == expected
         assert service.faults.target.state == "closed"
+        assert ready().status_code == 200
 
 
 def test_a_target_that_hangs_is_a_503(serve):
@@ -422,7 +432,7 @@ def test_the_draft_answers_alone_where_it_may(serve, engine):
     greedy = alone.complete(
         "The harbour", max_new_tokens=30, sampler=sd.Sampler(temperature=0)
     ).text
-    with serve(draft_only=True, seconds=1.0) as service:
+    with serve(draft_only=True) as service:
         whole = service.post(GREEDY)
         assert "x-specdec-degraded" not in whole.headers
         assert whole.json()["text"] != greedy
@@ -454,7 +464,7 @@ def test_the_draft_answers_alone_where_it_may(serve, engine):
         service.draft.how = "raise"
         assert service.post(BODY).status_code == 503
         service.draft.how = service.target.how = None
-        time.sleep(1.05)
+        wait_out(service.faults.target)
         assert service.post(GREEDY).json()["text"] == whole.json()["text"]
         assert service.faults.target.state == "closed"
 
@@ -603,7 +613,7 @@ def test_calls_of_several_requests_run_at_once(broken):
 
 def test_one_probe_among_many(broken):
     """64 requests meet a half open breaker: one asks the target, the others do not."""
-    faults = Faults(failures=1, seconds=0.2)
+    faults = Faults(failures=1)
     fault = broken.target.fault
     with serving(broken, [faults], workers=8, queue=64) as service:
         fault.how = "raise"
@@ -617,7 +627,7 @@ def test_one_probe_among_many(broken):
             return real(method, right)
 
         fault.how, fault.strikes = None, strikes
-        time.sleep(0.25)
+        wait_out(faults.target)
         with ThreadPoolExecutor(64) as pool:
             jobs = [pool.submit(service.post, BODY) for _ in range(64)]
             wait_for(lambda: sum(job.done() for job in jobs) == 63, "the others")
