@@ -21,6 +21,7 @@ it: the compiler gives up where it cannot tell that they lie apart.
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ ROWS = 64  # of a tile: a column of it is what memory delivers at once, 64 bytes
 _forced = getattr(numba.config, "CPU_FEATURES", None)  # by NUMBA_CPU_FEATURES
 _features = _forced or get_host_cpu_features().flatten()
 PIECE = 4 if "+avx512f" in _features else 2
+_layer = getattr(numba.config, "THREADING_LAYER", "")  # by NUMBA_THREADING_LAYER
+_most_threads = getattr(numba.config, "NUMBA_NUM_THREADS", 1)
 
 _compiled = numba.njit(nogil=True, fastmath=True, error_model="numpy", cache=True)
 _parallel = numba.njit(
@@ -74,7 +77,7 @@ class Blocks:
         threads = linear.thread_count()
         if threads > 1 and has_openmp():
             before = numba.get_num_threads()
-            numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+            numba.set_num_threads(min(threads, _most_threads))
             _multiply_together(*matrix, x, out, threads)
             numba.set_num_threads(before)
             return
@@ -156,10 +159,10 @@ def has_openmp() -> bool:
     if _forked:
         return False
     try:
-        from numba.np.ufunc import omppool  # noqa: F401
+        importlib.import_module("numba.np.ufunc.omppool")
     except ImportError:
         return False
-    return numba.config.THREADING_LAYER in ("default", "threadsafe", "omp")
+    return _layer in ("default", "threadsafe", "omp")
 
 
 _forked: list[bool] = []  # not empty in a forked process

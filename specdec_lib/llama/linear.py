@@ -40,7 +40,6 @@ FEW = 32  # tokens up to which blocks pay
 FEW_DOTS = 6  # tokens up to which dot products pay, where blocks do not
 CACHED = 1 << 19  # bytes that stay in a core's cache
 LEAST = 24_000_000  # weights x (tokens + 3) below which a second thread does not pay
-BETWEEN = range(2, 5)  # tokens for which, with blocks, a second thread never pays
 MAIN_SHARE = 1.5  # rows of the thread that goes by blocks, for one of each other's
 MOST_THREADS = 4  # a few already take all that memory delivers
 AVX512 = {"SkylakeX", "Cooperlake", "SapphireRapids"}  # as OpenBLAS names its kernels
@@ -63,7 +62,8 @@ def linear(x: Floats, weight: Any) -> Floats:
     def part(first: int, last: int) -> None:
         _multiply(x, weight[first:last], out[:, first:last], alone=not first)
 
-    threads = thread_count() if pays_threads(len(x), n, columns) else 1
+    several = pays_threads(len(x), n, columns) and not between_blocks(len(x))
+    threads = thread_count() if several else 1
     ahead = MAIN_SHARE if by_blocks(len(x)) else 1.0
     in_parallel(part, shares(n, threads, ahead))
     return out
@@ -73,13 +73,19 @@ def pays_threads(T: int, n: int, columns: int) -> bool:
     """Whether a product is worth waking a thread: its bytes, and its arithmetic.
 
     To bring a weight from memory takes about as long as its products with three tokens.
-    A sleeping thread takes 40 to 100 microseconds to begin, as long as one thread needs
-    for a million weights; and while one loops over blocks, another one's call comes in
-    its way, which only five tokens outweigh.
+    A sleeping thread takes 40 to 100 microseconds to begin, as long as one that is
+    awake needs for half a million weights.
     """
-    if by_blocks(T) and T in BETWEEN:
-        return False
     return n * columns * (T + 3) >= LEAST
+
+
+def between_blocks(T: int) -> bool:
+    """Whether another thread's call would come in the way of a loop over blocks.
+
+    Both take the GIL in turn for that loop's many short calls, and the one that waits
+    falls asleep; only the work of five tokens outweighs that.
+    """
+    return by_blocks(T) and T < 5
 
 
 def shares(n: int, threads: int, ahead: float = 1.0) -> list[int]:

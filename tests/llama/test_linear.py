@@ -47,12 +47,11 @@ def test_only_a_large_product_wakes_a_thread(monkeypatch):
     monkeypatch.setattr(module, "small_products", lambda: True)
     assert pay(1, 49152, 576)
     assert pay(5, 49152, 576)
-    assert not pay(2, 49152, 576)
     assert not pay(8, 3072, 576)
     assert pay(16, 3072, 576)
     assert not pay(16, 576, 1536)
-    monkeypatch.setattr(module, "small_products", lambda: False)
-    assert pay(2, 49152, 576)
+    apart = [T for T in range(1, 40) if module.between_blocks(T)]
+    assert apart == [2, 3, 4]
     woken = []
     monkeypatch.setattr(module, "thread_count", lambda: 2)
     monkeypatch.setattr(
