@@ -36,9 +36,14 @@ def listen(host: str, port: int) -> socket.socket:
     any that is free. OSError naming the address where that cannot be."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        made = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise OSError(f"cannot listen at {host}, port {port}: {error}") from error
+    # Only where it says that it is TCP does asyncio send small packets at once; else
+    # the body of a short answer may wait 40 ms for the client to acknowledge its head.
+    return socket.socket(
+        family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=made.detach()
+    )
 
 
 def run(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
+import socket
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ from service_kit import PATIENCE, process, read_events
 
 from specdec_lib.cli import _parser, main
 from specdec_lib.service.command import FLAGS, settings_of
+from specdec_lib.service.process import listen
 from specdec_lib.service.settings import Settings
 
 LONG = {"prompt": "The harbour", "seed": 1, "max_new_tokens": 3000, "k": 1}
@@ -142,3 +145,24 @@ def test_wrong_flags_are_one_line(flags, said, capsys):
     assert out == ""
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_small_answers_are_sent_at_once():
+    """Without TCP_NODELAY the body of an answer waits for its head to be acknowledged,
+    which a client may put off for 40 ms."""
+
+    async def option(listening):
+        accepted = asyncio.get_running_loop().create_future()
+
+        async def connected(_, writer):
+            made = writer.get_extra_info("socket")
+            accepted.set_result(made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        server = await asyncio.start_server(connected, sock=listening)
+        async with server:
+            _, writer = await asyncio.open_connection(*listening.getsockname())
+            writer.close()
+            return await accepted
+
+    assert asyncio.run(option(listen("127.0.0.1", 0)))
