@@ -222,17 +222,22 @@ class Recording:
             kept[field].append(round(value, 4))
 
     def sample(self, prompt: Prompt) -> None:
-        """Above temperature 0, by the exact rule, with plain NumPy."""
+        """Above temperature 0, by the exact rule, with plain NumPy.
+
+        Plain and with guesses in turn. Their texts differ, so each has its length.
+        """
         ids = self.tokenizer.chat(prompt.messages).tolist()
         for temperature, seed in product(TEMPERATURES, SEEDS):
-            options = {
-                "draft": sd.PromptLookup(),
-                "k": K,
-                "sampler": sd.Sampler(temperature=temperature),
-                "seed": seed,
-            }
-            done = run_once(
-                self.models["NumPy"], ids, self.tokenizer.stop_ids, self.limit, options
+            luck = {"sampler": sd.Sampler(temperature=temperature), "seed": seed}
+            plain, done = (
+                run_once(
+                    self.models["NumPy"],
+                    ids,
+                    self.tokenizer.stop_ids,
+                    self.limit,
+                    luck | options,
+                )
+                for options in ({}, {"draft": sd.PromptLookup(), "k": K})
             )
             self.sampled.append(
                 {
@@ -240,11 +245,15 @@ class Recording:
                     "temperature": temperature,
                     "seed": seed,
                     "emitted": len(done["tokens"]),
-                    "calls": len(done["sizes"]),
+                    "sizes": done["sizes"],
                     "tested": done["tested"],
                     "accepted": done["accepted"],
-                    "first": round(done["first"], 4),
                     "seconds": round(done["seconds"], 4),
+                    "plain": {
+                        "emitted": len(plain["tokens"]),
+                        "first": round(plain["first"], 4),
+                        "seconds": round(plain["seconds"], 4),
+                    },
                 }
             )
 
