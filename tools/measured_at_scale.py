@@ -7,7 +7,7 @@
 
 Pairs: the same text decoded as it is and with a slowness of 0, 1, 2, 3, 5 and 8 %
 planted, all in turn in one process, in seconds of the processor. Workers: one sweep on
-this process, on N processes and on a Ray cluster of N processors, in turn, by the
+this process, on N processes and with N workers of a local Ray cluster, in turn, by the
 clock. Do nothing else on the machine meanwhile.
 """
 
@@ -63,19 +63,17 @@ def measure_workers(numbers: tuple[int, ...], repeats: int, **settings: Any) -> 
     sweep = make()
     here = sweep.run()
     runs = []
-    for workers in numbers:
-        started = time.perf_counter()
-        with scale.local_ray(workers):
-            entry: dict[str, Any] = {
-                "workers": workers,
-                "start": round(time.perf_counter() - started, 3),
-            }
-            scale.run(sweep, where="ray")  # its workers are there now
+    started = time.perf_counter()
+    with scale.local_ray(max(numbers)):
+        start = round(time.perf_counter() - started, 3)
+        scale.run(sweep, where="ray")  # its workers are there now
+        for workers in numbers:
             where = {
                 "here": {},
                 "processes": {"where": "processes", "workers": workers},
-                "ray": {"where": "ray"},
+                "ray": {"where": "ray", "workers": workers},
             }
+            entry: dict[str, Any] = {"workers": workers}
             rng = SeededRandom(workers)
             for _ in range(repeats):
                 for name in in_random_order([*where], rng):
@@ -84,8 +82,8 @@ def measure_workers(numbers: tuple[int, ...], repeats: int, **settings: Any) -> 
                     seconds = time.perf_counter() - started
                     assert same, f"other records: {name}, {workers} workers"
                     entry.setdefault(name, []).append(round(seconds, 3))
-        runs.append(entry)
-    return {"costs": _costs(sweep, repeats), "runs": runs}
+            runs.append(entry)
+    return {"costs": _costs(sweep, repeats), "ray_start": start, "runs": runs}
 
 
 def _costs(sweep: Sweep, repeats: int) -> dict[str, float]:
