@@ -148,7 +148,7 @@ def test_a_refusal_is_counted_once():
 
 def test_a_round_that_does_not_come_back_is_counted_once(monkeypatch):
     monkeypatch.setattr(jobs, "OVERRUN", 0.1)
-    engine = writes("ab", seconds=0.8)
+    engine = writes("ab", seconds=1.5)
     with serving(engine, [Prometheus()], deadline=0.2) as service:
         assert service.post({"prompt": ""}).status_code == 504
         wait_for(lambda: service.workers.running == 0, "the round")
