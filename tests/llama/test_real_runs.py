@@ -85,3 +85,17 @@ def test_text_and_counts_come_out_again(real, draft, k, name):
     assert run.metrics.target_calls == stored["calls"]
     if draft == "paying":
         assert [len(r.drafted) + 1 for r in run.rounds] == stored["sizes"]
+
+
+def test_sampled_runs_are_each_there_once_and_add_up():
+    seen = {(r["prompt"], r["temperature"], r["seed"]) for r in STORED["sampled"]}
+    assert len(seen) == len(STORED["sampled"])
+    assert {prompt for prompt, _, _ in seen} == set(STORED["swept"])
+    for run in STORED["sampled"]:
+        # a token of the target's own in each call, but for a last one cut short
+        own = run["emitted"] - run["accepted"]
+        assert own in (len(run["sizes"]), len(run["sizes"]) - 1)
+        assert run["tested"] <= sum(run["sizes"]) - len(run["sizes"])
+        for one in (run, run["plain"]):
+            assert 0 < one["emitted"] <= STORED["limit"]
+        assert 0 < run["plain"]["first"] <= run["plain"]["seconds"]
