@@ -290,7 +290,8 @@ def test_several_guesses_for_one_place_leave_every_law_as_it_is(children, draw):
     thirds = simplex(3, 3)
     for p, q in product(thirds, repeat=2):
         with np.errstate(divide="ignore"):
-            model = sd.FunctionModel(lambda text, row=np.log(q): row, 3)
+            logits = np.log(q)
+        model = sd.FunctionModel(lambda text, row=logits: row, 3)
         draft = sd.TreeDraft(model, shape=(-1,) * children, draw=draw)
         rows = np.array(p)
 
