@@ -13,7 +13,7 @@ The table has the answers and new tokens a second, the times of a request to its
 byte without those waits, and the memory of the server's process. Generator and server
 share the machine; on few cores the generator is part of what is measured.
 
-Needs httpx and psutil.
+Needs httpx and psutil: ``pip install specdec_lib[load]``.
 """
 
 from __future__ import annotations
