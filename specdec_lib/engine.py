@@ -87,9 +87,9 @@ class Engine:
         refused; what a text from others calls for.
 
     An engine holds no state of any call, so that several threads may share it as far
-    as the tokenizer allows. Raises ValueError where target and tokenizer do not have
-    the same ids. (Of those of ``transformers`` either may have more: a table that was
-    filled up, tokens that were added.)
+    as the tokenizer allows. Raises ValueError where target, tokenizer and draft do not
+    have the same ids. (Of target and tokenizer of ``transformers`` either may have
+    more: a table that was filled up, tokens that were added.)
 
     >>> from specdec_lib import Sampler, book_pair
     >>> pair = book_pair()
@@ -126,6 +126,9 @@ class Engine:
             raise ValueError(
                 f"tokenizer must have the target's {mine} ids, got {theirs}"
             )
+        theirs = getattr(self.draft, "vocab_size", mine)
+        if theirs != mine:
+            raise ValueError(f"draft must have the target's {mine} ids, got {theirs}")
         if self.chat and not self.has_chat:
             raise ValueError("chat must be False: the tokenizer has no chat template")
 
