@@ -5,9 +5,7 @@ What it says is compared with a queue that is worked out here, one request at a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,7 @@ pytestmark = pytest.mark.browser
 
 PAGE = "notebooks/16_an_engine_behind_http.html"
 WORKERS, RATE = "Workers", "Requests in 100 calls"
-STOPS = {WORKERS: (1, 2, 3), RATE: (2, 4, 8, 16)}
+STOPS = {WORKERS: (1, 2, 3), RATE: (4, 8, 16, 24)}
 REQUESTS, PLACES = 16, 2
 START = (1, 8)
 BUSY, REFUSED = "#0072b2", "#d55e00"
@@ -30,11 +28,11 @@ BUSY, REFUSED = "#0072b2", "#d55e00"
 def work() -> tuple[int, ...]:
     """Calls of the target for each request, by the loop itself."""
     lengths = np.random.default_rng(16).integers(8, 65, size=120)[:REQUESTS]
-    sampler = sd.Sampler(temperature=0.7)
+    sampler, tokenizer = sd.Sampler(temperature=0.7), pair().tokenizer
     return tuple(
         sd.generate(
             pair().target,
-            pair().tokenizer.encode("The").tolist(),
+            [tokenizer.bos_id, *tokenizer.encode("The").tolist()],
             draft=sd.ModelDraft(pair().draft, sampler),
             k=4,
             max_new_tokens=int(length),
@@ -82,11 +80,6 @@ def shown(chapter: Visit) -> Queue:
     return Queue(chapter)
 
 
-def everywhere(shown: Queue) -> Iterator[tuple[tuple[int, int], str]]:
-    for values in product(*STOPS.values()):
-        yield values, shown.stand(*values)
-
-
 def says(workers: int, rate: int) -> str:
     found = waits(workers, rate)
     return (
@@ -101,12 +94,12 @@ def test_it_starts_where_it_was_told(fresh: Visit) -> None:
 
 
 def test_arrow_keys_reach_every_queue_and_its_figures_are_right(shown: Queue) -> None:
-    for values, caption in everywhere(shown):
+    for values, caption in shown.everywhere():
         assert caption == says(*values)
 
 
 def test_each_request_is_drawn_as_answered_or_refused(shown: Queue) -> None:
-    for values, _ in everywhere(shown):
+    for values, _ in shown.everywhere():
         answered = len(waits(*values))
         assert shown.drawn(BUSY) == answered
         assert shown.drawn(REFUSED) == REQUESTS - answered
