@@ -4,12 +4,14 @@ A part has failed where a call of it raises, gives what breaks its contract (a w
 shape, no number), or takes longer than the operator allows.
 
 Draft fails
-    the request goes on without guesses, and ``degraded`` in the answer says "draft".
-    Its distribution stays that of the target wherever the failure depends on anything
-    but the tokens that the failed call itself had drawn: on the text so far, on the
-    load, on chance. (To throw away a proposal *for what is in it* is to choose among
-    proposals, and the rule counts on their not being chosen. Were there such a draft,
-    an answer's distribution would be off by at most the chance that it fails so.)
+    the request goes on without it, and ``degraded`` in the answer says "draft". Its
+    distribution stays that of the target. The rule counts on it that no proposal is
+    chosen, or thrown away, for what is in it; yet a language model may fail because of
+    the tokens that it has just drawn. What such a call had drawn is therefore judged as
+    ever, and only what it had not drawn yet is missing. Drafts that draw nothing, as
+    copies from the text, can fail by the text alone. Of other drafts, which draw in
+    ways of their own, a failed call is dropped as a whole: were one to fail *because of
+    what it drew*, an answer's distribution would be off by at most the chance of that.
 Target fails
     the request ends with 503 and Retry-After. With ``draft_only``, and as long as the
     target has not yet read the prompt, the draft answers in its place; ``degraded``
@@ -40,13 +42,13 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 import pybreaker
 
-from ..drafts import Proposal
+from ..drafts import ModelDraft, Proposal
 from ..engine import Engine
 from ..metrics import Round
 from ..models import are_tokens, check_parents, check_tokens, node_depths
 from ..randomness import RandomSource
 from ..verification.exact import check_distributions
-from .calls import Guard, PartFailed, plainly
+from .calls import NOTHING, Guard, PartFailed, plainly
 from .errors import Unavailable
 from .hooks import Hooks
 from .jobs import Job
@@ -204,13 +206,15 @@ class Aside:
 
 
 class Severable:
-    """A source of randomness for a call that may be given up: cut off, it raises, so
-    that nothing but the request itself draws from its source."""
+    """A source of randomness for a call that may fail or be given up: cut off, it
+    raises, so that nothing but the request itself draws from its source. ``drawn`` are
+    the outcomes of ``categorical`` and the distributions that they came from."""
 
     def __init__(self, rng: RandomSource) -> None:
         self._rng = rng
         self._lock = threading.Lock()
         self._cut = False
+        self.drawn: list[tuple[int, Any]] = []
 
     def bernoulli(self, p: float) -> bool:
         with self._lock:
@@ -220,7 +224,9 @@ class Severable:
     def categorical(self, distribution: Any) -> int:
         with self._lock:
             self._check()
-            return self._rng.categorical(distribution)
+            token = self._rng.categorical(distribution)
+            self.drawn.append((token, distribution))
+            return token
 
     def cut(self) -> None:
         with self._lock:
@@ -238,7 +244,6 @@ class Use:
         self._faults, self._job, self._breaker = faults, job, breaker
         seconds = faults.limits[breaker.part]
         self._aside = None if seconds is None else Aside(seconds)
-        self.limited = seconds is not None
         self.asked = False  # to do its work, in this round
         self.failed = False
 
@@ -389,20 +394,23 @@ class _Session:
         self, draft: Any, use: Use, vocab_size: int, prompt: Sequence[int]
     ) -> None:
         self._use, self._size = use, vocab_size
+        self._draws_its_guesses = isinstance(draft, ModelDraft)
         self._session = self._try(lambda: draft.start(prompt), None)
 
     def propose(self, k: int, rng: RandomSource) -> Proposal:
         def check(proposal: object) -> None:
             check_proposal(proposal, k, self._size)
 
-        source = Severable(rng) if self._use.limited else rng
+        source = Severable(rng)
         try:
             proposal: Proposal = self._try(
                 lambda: self._session.propose(k, source), check
             )
-        finally:
-            if isinstance(source, Severable):
-                source.cut()
+        except PartFailed as failed:
+            source.cut()
+            if self._draws_its_guesses:
+                failed.drawn = _as_far_as_it_is_one(source.drawn, self._size)
+            raise
         return proposal
 
     def commit(self, tokens: Sequence[int]) -> None:
@@ -413,6 +421,20 @@ class _Session:
             return self._use(do, check)
         except Exception as error:
             raise PartFailed(f"the draft failed: {type(error).__name__}") from error
+
+
+def _as_far_as_it_is_one(drawn: list[tuple[int, Any]], vocab_size: int) -> Proposal:
+    """The proposal of these draws, to the first from what is no distribution."""
+    tokens: list[int] = []
+    rows: list[Any] = []
+    for token, row in drawn:
+        try:
+            check_proposal(Proposal((token,), np.array([row])), 1, vocab_size)
+        except (TypeError, ValueError):
+            break
+        tokens.append(token)
+        rows.append(row)
+    return Proposal(tuple(tokens), np.array(rows)) if tokens else NOTHING
 
 
 class _Fallback:

@@ -4,9 +4,9 @@
 call. A guard is ``guard(call, do)``: it returns ``do()``, and may time it, write it
 down, refuse it, or raise in its place:
 
-- :class:`PartFailed` from a call of the draft: the request goes on without guesses,
-  with the same distribution (:mod:`.breakers` says on which condition), and
-  ``job.degraded`` says "draft".
+- :class:`PartFailed` from a call of the draft: the request goes on without guesses but
+  those in ``drawn``, with the same distribution (:mod:`.breakers` says on which
+  condition), and ``job.degraded`` says "draft".
 - a :class:`~.errors.Refusal` from any call ends the request with that status.
 
 The loop knows nothing of all this.
@@ -25,6 +25,7 @@ from ..sampling import Sampler
 from ..verification import Verdict, Verify
 
 T = TypeVar("T")
+NOTHING = Proposal(())
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,12 @@ class Guard(Protocol):
 
 
 class PartFailed(Exception):
-    """A part does not work, or is too slow, and is not to be asked again."""
+    """A part does not work, or is too slow, and is not to be asked again. ``drawn`` is
+    what a draft had drawn of its guesses by then, which are judged as ever."""
+
+    def __init__(self, message: str = "", drawn: Proposal = NOTHING) -> None:
+        super().__init__(message)
+        self.drawn = drawn
 
 
 def plainly(call: Call, do: Callable[[], T]) -> T:
@@ -165,9 +171,16 @@ class _Session:
 
     def propose(self, k: int, rng: RandomSource) -> Proposal:
         if self._session is None:
-            return Proposal(())
-        proposal = self._try("propose", k, lambda: self._session.propose(k, rng))
-        return Proposal(()) if proposal is None else proposal
+            return NOTHING
+        call = Call("draft", "propose", k)
+        try:
+            proposal: Proposal = self._guard(
+                call, lambda: self._session.propose(k, rng)
+            )
+        except PartFailed as failed:
+            self._give_up()
+            return failed.drawn
+        return proposal
 
     def commit(self, tokens: Sequence[int]) -> None:
         if self._session is not None:
@@ -177,6 +190,9 @@ class _Session:
         try:
             return self._guard(Call("draft", method, tokens), do)
         except PartFailed:
-            self._session = None
-            self._failed()
+            self._give_up()
             return None
+
+    def _give_up(self) -> None:
+        self._session = None
+        self._failed()

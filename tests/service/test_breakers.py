@@ -287,11 +287,11 @@ class Squeamish:
         return SimpleNamespace(propose=propose, commit=commit)
 
 
-def by_enumeration(fails):
+def by_enumeration(draft):
     """The law of three letters, and the chance that the draft failed."""
 
     def run(rng):
-        engine = sd.Engine(THREE, Letters(), Squeamish(fails), k=2)
+        engine = sd.Engine(THREE, Letters(), draft, k=2)
         faults = Faults()
         job, failed = job_for(), []
         engine = watched(
@@ -328,7 +328,7 @@ def plain_law():
 )
 def test_a_draft_that_fails_by_the_text_leaves_the_targets_law(plain_law, fails):
     """Every outcome is followed, through the guards of the service."""
-    law, failing = by_enumeration(fails)
+    law, failing = by_enumeration(Squeamish(fails))
     assert failing > 0.1
     assert law.keys() == plain_law.keys()
     for text, chance in plain_law.items():
@@ -339,9 +339,32 @@ def test_a_draft_that_fails_by_its_own_guesses_is_off_by_at_most_its_failures(
     plain_law,
 ):
     """The one exception, and its bound: the guesses that are judged are a choice."""
-    law, failing = by_enumeration(lambda text, guesses: 0 in guesses[:1])
+    law, failing = by_enumeration(Squeamish(lambda text, guesses: 0 in guesses[:1]))
     distance = sum(abs(law[text] - plain_law[text]) for text in plain_law) / 2
     assert 0.01 < distance <= failing
+
+
+def no_row(sequence):
+    raise ValueError("this token is not in the table")
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2])
+@pytest.mark.parametrize(
+    "fault", [no_row, lambda seq: np.full(3, np.nan), lambda seq: np.zeros(2)]
+)
+def test_a_model_that_fails_by_its_own_guesses_leaves_the_targets_law(
+    plain_law, bad, fault
+):
+    """It fails behind a token: a guess of it, or one that it is given."""
+
+    def logits(sequence):
+        last = sequence[-1]
+        return fault(sequence) if last == bad else ROWS[(last + 1) % 3]
+
+    law, failing = by_enumeration(sd.FunctionModel(logits, 3, bos_id=0))
+    assert failing > 0.1
+    for text, chance in plain_law.items():
+        assert law[text] == pytest.approx(chance, abs=1e-12)
 
 
 @pytest.mark.parametrize("stream", [False, True])
