@@ -260,7 +260,7 @@ class Engine:
         return hasattr(self.tokenizer, "apply_chat_template")
 
     def _ids(self, text: str, special: bool, *, begin: bool) -> list[int]:
-        _check_unicode(text)
+        _check_unicode("prompt", text)
         tokenizer = self.tokenizer
         if self._of_transformers:
             bos, begins = self.target.bos_id, False  # it puts its own there
@@ -295,11 +295,16 @@ class Engine:
                 raise ValueError(
                     "prompt must not have the name of a special token in a message"
                 )
-        if not self._of_transformers:
-            return [int(id) for id in self.tokenizer.chat(messages)]
-        text = self.tokenizer.apply_chat_template(
-            list(messages), add_generation_prompt=True, tokenize=False
-        )
+        try:
+            if not self._of_transformers:
+                return [int(id) for id in self.tokenizer.chat(messages)]
+            text = self.tokenizer.apply_chat_template(
+                list(messages), add_generation_prompt=True, tokenize=False
+            )
+        except Exception as error:  # a template is a program that is not ours
+            raise ValueError(
+                f"prompt must be messages that the chat template takes: {error}"
+            ) from error
         return self._ids(text, True, begin=False)
 
     def _decode(self, ids: list[int]) -> str:
@@ -491,14 +496,15 @@ def _checked_stops(stop: str | Sequence[str]) -> tuple[str, ...]:
             raise TypeError(f"stop must be strings, got {each!r}")
         if not each:
             raise ValueError("stop must not have an empty string")
+        _check_unicode("stop", each)
     return stops
 
 
-def _check_unicode(text: str) -> None:
+def _check_unicode(name: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"prompt must be encodable in UTF-8; character {error.start} is a lone "
+            f"{name} must be encodable in UTF-8; character {error.start} is a lone "
             "surrogate"
         ) from None

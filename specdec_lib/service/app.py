@@ -73,6 +73,8 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,  # those pages load from other servers
         redoc_url=None,
+        # Where a slash too many would lead is for the request's own Host to say.
+        redirect_slashes=False,
     )
     app.state.workers = workers
     app.state.settings = settings
@@ -134,7 +136,7 @@ def create_app(
             "waiting": workers.waiting,
         }
 
-    app.add_middleware(Limiting, settings=settings)
+    app.add_middleware(Limiting, settings=settings, refused=every.refused)
     every.startup(app)  # what a hook adds stands around all this
     return app
 
@@ -176,7 +178,7 @@ async def _respond(
         return JSONResponse(shape.whole(job, job.outcome), headers=_marks(job))
     except Refusal as refusal:
         hooks.refused(refusal, job.path)
-        return _refusal(refusal, job.request_id)
+        return refusal.response(job.request_id)
     finally:
         if not streaming:
             watcher.cancel()
@@ -224,12 +226,6 @@ def _marks(job: Job) -> dict[str, str]:
     return {"X-Specdec-Degraded": ", ".join(job.degraded)} if job.degraded else {}
 
 
-def _refusal(refusal: Refusal, request_id: str) -> JSONResponse:
-    return JSONResponse(
-        refusal.body(request_id), refusal.status, headers=refusal.headers
-    )
-
-
 def _handle_errors(app: FastAPI, hooks: Hooks) -> None:
     """Every error gets the same body; none tells what is inside."""
 
@@ -239,7 +235,7 @@ def _handle_errors(app: FastAPI, hooks: Hooks) -> None:
         message = "; ".join(f"{name}: {what}" for name, what in found)
         refusal = Invalid(message, param=found[0][0] if found else None)
         hooks.refused(refusal, request.url.path)
-        return _refusal(refusal, _id(request))
+        return refusal.response(_id(request))
 
     @app.exception_handler(StarletteHTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
@@ -249,7 +245,8 @@ def _handle_errors(app: FastAPI, hooks: Hooks) -> None:
             refusal = Invalid("body: it cannot be read as JSON", param="body")
         elif error.status_code in BY_STATUS:
             refusal = BY_STATUS[error.status_code](str(error.detail))
+            refusal.headers = error.headers  # Allow, with 405
         else:
             refusal = Internal(_id(request))
         hooks.refused(refusal, request.url.path)
-        return _refusal(refusal, _id(request))
+        return refusal.response(_id(request))

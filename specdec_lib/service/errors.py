@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 from fastapi import HTTPException
+from fastapi.responses import JSONResponse
 
 
 class Refusal(HTTPException):
@@ -47,6 +48,9 @@ class Refusal(HTTPException):
             }
         }
 
+    def response(self, request_id: str) -> JSONResponse:
+        return JSONResponse(self.body(request_id), self.status, self.headers)
+
     def __str__(self) -> str:
         return self.message
 
@@ -69,7 +73,13 @@ class TooLarge(Invalid):
 
 
 class TooSlow(Invalid):
+    """The rest of the body may still come: the connection is of no more use."""
+
     status, code = 408, "too_slow"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, param="body")
+        self.headers = {"Connection": "close"}
 
 
 class NotFound(Invalid):

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 
 class Hooks:
-    """Does nothing. ``accepted`` and ``refused`` are called in the event loop, and
-    must be quick; the others in the thread of a worker, several at once."""
+    """Does nothing. ``not_ready``, ``check``, ``accepted`` and ``refused`` are called
+    in the event loop, and so is ``finished`` for a job whose turn did not come: they
+    must be quick. The others are called in the threads of the workers, several at
+    once."""
 
     def startup(self, app: Any) -> None:
         """The application starts; a hook may add routes or start exporters."""

@@ -186,8 +186,9 @@ class Workers:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+        end = monotonic() + OVERRUN  # for all of them: a call may never come back
         for thread in self._threads:
-            await asyncio.to_thread(thread.join, OVERRUN)
+            await asyncio.to_thread(thread.join, max(0.0, end - monotonic()))
 
     @property
     def draining(self) -> bool:
@@ -271,7 +272,7 @@ class Workers:
             self._decode(job)
         except Refusal as refusal:
             job.refuse(refusal)
-        except Exception:
+        except BaseException:  # some libraries' panics are no Exception
             log.exception("request %s failed", job.request_id)
             job.refuse(Internal(job.request_id))
         seconds = monotonic() - job.started

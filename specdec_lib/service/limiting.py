@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from .errors import Internal, Refusal, TooLarge, TooSlow
@@ -20,12 +20,16 @@ class Limiting:
     """ASGI middleware.
 
     The request's id is its header X-Request-ID, where that is 1 to 64 letters, digits,
-    dots and dashes, or made here; every answer carries it.
+    dots and dashes, or made here; every answer carries it. ``refused`` is told of what
+    is turned away here.
     """
 
-    def __init__(self, app: Any, settings: Settings) -> None:
+    def __init__(
+        self, app: Any, settings: Settings, refused: Callable[[Refusal, str], None]
+    ) -> None:
         self._app = app
         self._settings = settings
+        self._refused = refused
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -51,12 +55,19 @@ class Limiting:
                 raise self._too_large()
             await self._app(scope, self._limited(receive), send_with_id)
         except Refusal as refusal:
-            await answer(send_with_id, refusal, request_id)
+            await self._answer(refusal, scope, receive, send_with_id)
         except Exception:
             log.exception("request %s failed", request_id)
             if begun:
                 raise  # too late for a status: the connection breaks off
-            await answer(send_with_id, Internal(request_id), request_id)
+            await self._answer(Internal(request_id), scope, receive, send_with_id)
+
+    async def _answer(
+        self, refusal: Refusal, scope: Any, receive: Any, send: Any
+    ) -> None:
+        self._refused(refusal, scope["path"])
+        response = refusal.response(scope["state"]["request_id"])
+        await response(scope, receive, send)
 
     def _limited(self, receive: Any) -> Any:
         """``receive`` of a body that is not too large, and not too long in coming."""
@@ -85,20 +96,3 @@ class Limiting:
         return TooLarge(
             f"body must have at most {self._settings.body_bytes} bytes", param="body"
         )
-
-
-async def answer(send: Any, refusal: Refusal, request_id: str) -> None:
-    body = json.dumps(refusal.body(request_id)).encode()
-    headers = {
-        "content-type": "application/json",
-        "content-length": str(len(body)),
-        **(refusal.headers or {}),
-    }
-    await send(
-        {
-            "type": "http.response.start",
-            "status": refusal.status,
-            "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
-        }
-    )
-    await send({"type": "http.response.body", "body": body})

@@ -10,7 +10,8 @@ import secrets
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from ..sampling import Sampler
 from ..verification import Verify, verify_tokens
@@ -21,6 +22,9 @@ from .settings import Settings
 HUGE = 1_000_000_000
 NEW_TOKENS = 64  # where a request does not say
 OPENAI_NEW_TOKENS = 16  # the same, as OpenAI's completions have it
+MOST_FIELDS = 100  # of an object
+NAMED = 8  # fields that one refusal names at most
+NAME = 64  # characters of a name, of one that is not ours
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,30 @@ class Task:
 Count = Annotated[int, Field(ge=0, le=HUGE)]
 Positive = Annotated[int, Field(ge=1, le=HUGE)]
 Rule = Literal["exact", "threshold"]
+# Read up to the first that is no string; each of them would cost a complaint.
+Strings = Annotated[list[str], Field(fail_fast=True)]
 
 
 class _Body(BaseModel):
     # Strict: no number in a string, no true for 1. No field that is not known.
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, data: Any) -> Any:
+        """A field that is null is one that is not there. Far too many fields are
+        refused before each of them costs a complaint."""
+        if not isinstance(data, dict):
+            return data
+        if len(data) > MOST_FIELDS:
+            raise PydanticCustomError(
+                "too_many", f"it must have at most {MOST_FIELDS} fields"
+            )
+        return {
+            name: value
+            for name, value in data.items()
+            if value is not None or name not in cls.model_fields
+        }
 
 
 class _Sampling(_Body):
@@ -69,7 +92,7 @@ class _Sampling(_Body):
     seed: int | None = Field(
         None, ge=0, lt=1 << 63, description="The same seed gives the same answer."
     )
-    stop: str | list[str] | None = Field(
+    stop: str | Strings | None = Field(
         None, description="The text ends before the first of these strings."
     )
     rule: Rule = Field(
@@ -102,6 +125,7 @@ class _OpenAI(_Sampling):
     n: Annotated[int, Field(ge=1, le=1)] | None = None
     presence_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
     frequency_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
+    logit_bias: Annotated[dict[str, Any], Field(max_length=0)] | None = None
     user: str | None = None
     stream_options: StreamOptions | None = None
 
@@ -109,7 +133,7 @@ class _OpenAI(_Sampling):
 class CompletionRequest(_OpenAI):
     """A text to go on with, as OpenAI's clients send it."""
 
-    prompt: str | Annotated[list[str], Field(min_length=1, max_length=1)]
+    prompt: str | Annotated[Strings, Field(min_length=1, max_length=1)]
     max_tokens: Count | None = OPENAI_NEW_TOKENS
     best_of: Annotated[int, Field(ge=1, le=1)] | None = None
     echo: Literal[False] | None = None
@@ -126,7 +150,9 @@ class ChatMessage(_Body):
 class ChatRequest(_OpenAI):
     """Messages to answer, as OpenAI's clients send them."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=1000)]
+    messages: Annotated[
+        list[ChatMessage], Field(min_length=1, max_length=1000, fail_fast=True)
+    ]
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
     logprobs: Literal[False] | None = None
@@ -215,7 +241,8 @@ def _at_most(name: str, value: int, limit: int, of: str = "") -> None:
 
 
 def problems(errors: list[Any]) -> list[tuple[str, str]]:
-    """The fields that are wrong and what is wrong with them, without their values."""
+    """The first fields that are wrong and what is wrong with them, without their
+    values."""
     found: dict[str, str] = {}
     for error in errors:
         kind = error["type"]
@@ -224,5 +251,6 @@ def problems(errors: list[Any]) -> list[tuple[str, str]]:
             name = "body"
         else:
             name = path[0]
+        name = name if len(name) <= NAME else name[:NAME] + "…"
         found.setdefault(name, str(error["msg"]))
-    return list(found.items())
+    return list(found.items())[:NAMED]

@@ -215,6 +215,8 @@ class Chats(sd.Tokenizer):
         return np.where(ids == ord("~") + 2, 1, ids) if special else ids
 
     def chat(self, messages):
+        if messages[-1]["role"] == "assistant":
+            raise RuntimeError("the last word is the user's")
         lines = [f"{each['role']}: {each['content']}\n" for each in messages]
         return [0, *self.encode("".join(lines))]
 
@@ -252,5 +254,9 @@ def test_openais_client_chats():
         assert chunks[-1].choices[0].finish_reason == "length"
         messages[1]["content"] = "He~llo"
         with pytest.raises(openai.UnprocessableEntityError, match="special") as error:
+            client.chat.completions.create(**options)
+        assert error.value.param == "messages"
+        messages[1] = {"role": "assistant", "content": "I said"}
+        with pytest.raises(openai.UnprocessableEntityError, match="user's") as error:
             client.chat.completions.create(**options)
         assert error.value.param == "messages"

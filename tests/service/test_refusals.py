@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import time
 
 import pytest
 from service_kit import serving, writes
@@ -17,6 +18,8 @@ WRONG = [
     ('{"prompt": null}', "prompt"),
     ('{"prompt": ["a"]}', "prompt"),
     (r'{"prompt": "\ud800"}', "prompt"),
+    (r'{"prompt": "a", "stop": ["\ud800"]}', "stop"),
+    (r'{"prompt": "a", "\ud800": 1}', "body"),
     ('{"prompt": "a", "max_new_tokens": -1}', "max_new_tokens"),
     ('{"prompt": "a", "max_new_tokens": 1025}', "max_new_tokens"),
     ('{"prompt": "a", "max_new_tokens": 1.5}', "max_new_tokens"),
@@ -57,6 +60,8 @@ WRONG = [
     ("[" * 100_000, "body"),
     ('{"prompt": ' + '{"a":' * 100_000, "body"),
     ('{"prompt": "a"', "body"),
+    ("{" + ", ".join(f'"{i}": 1' for i in range(60_000)) + "}", "body"),
+    ('{"prompt": "a", "' + "x" * 900_000 + '": 1}', "x" * 64 + "…"),
     ("[]", "body"),
     ("3", "body"),
     ("", "body"),
@@ -128,9 +133,41 @@ def test_what_openai_has_and_this_has_not_is_refused(book, body, field):
     refused(book.post(body, "/v1/completions"), 422, field)
 
 
+def test_a_null_is_a_field_that_is_not_there(book):
+    given = {"prompt": "a", "seed": 1}
+    for path, length, text in (
+        ("/generate", "max_new_tokens", "text"),
+        ("/v1/completions", "max_tokens", "choices"),
+    ):
+        nulls = dict.fromkeys((length, "temperature", "stream", "rule"))
+        found = book.post({**given, **nulls}, path)
+        assert found.status_code == 200
+        assert found.json()[text] == book.post(given, path).json()[text]
+
+
+@pytest.mark.parametrize(
+    "path, name",
+    [
+        ("/generate", "stop"),
+        ("/v1/completions", "prompt"),
+        ("/v1/chat/completions", "messages"),
+    ],
+)
+def test_a_long_list_of_wrong_things_is_refused_at_the_first(book, path, name):
+    """A complaint of each would take seconds, in which no one else is answered."""
+    content = f'{{"prompt": "a", "{name}": [{"1," * 400_000}1]}}'
+    headers = {"content-type": "application/json"}
+    began = time.process_time()
+    refused(book.client.post(path, content=content, headers=headers), 422, name)
+    assert time.process_time() - began < 1  # the service runs in this process
+
+
 def test_other_addresses_and_methods(book):
     refused(book.client.get("/generat"), 404, None)
-    refused(book.client.get("/generate"), 405, None)
+    refused(book.client.get("/generate/"), 404, None)
+    answer = book.client.get("/generate")
+    refused(answer, 405, None)
+    assert answer.headers["allow"] == "POST"
     refused(book.client.get("/docs"), 404, None)
     refused(book.client.post("/health"), 405, None)
 
@@ -179,6 +216,7 @@ def test_a_body_that_does_not_come():
             while "}}" not in answer:  # the body may come after the headers
                 answer += slow.recv(10_000).decode()
         assert answer.startswith("HTTP/1.1 408")
+        assert "connection: close" in answer.lower()
         assert "the body did not arrive in time" in answer
         assert service.post({"prompt": "", "max_new_tokens": 1}).status_code == 200
 

@@ -345,6 +345,7 @@ def test_chat():
         (dict(max_new_tokens=1.5), TypeError, "max_new_tokens"),
         (dict(k=-1), ValueError, "k must be"),
         (dict(prompt="\ud800"), ValueError, "prompt must be .* lone surrogate"),
+        (dict(stop=["a", "\ud800"]), ValueError, "stop must be encodable"),
         (dict(prompt=[{"role": "user", "content": ""}]), ValueError, "chat template"),
     ],
 )
