@@ -73,6 +73,7 @@ FAULTS = (
         "After a rejection, a token from the target's row instead of the residual",
         (
             _RULES + "test_every_pair_of_distributions",
+            _RULES + "test_two_guesses_of_any_distributions",
             _PLANTED + "test_faults_of_the_rule",
         ),
     ),

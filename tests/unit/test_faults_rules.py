@@ -61,6 +61,29 @@ def test_every_pair_of_distributions(rule):
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_two_guesses_of_any_distributions(rule):
+    """The joint law of two tokens, the second row depending on the first token: what a
+    rule makes of one guess may lean on what it made of the one before."""
+    g = np.random.default_rng(0)
+    grid = np.array(simplex(2, 4))
+    for _ in range(250):
+        (p, q), after_p, after_q = grid[g.integers(len(grid), size=(3, 2))]
+
+        def run(rng, p=p, q=q, after_p=after_p, after_q=after_q):
+            first = rng.categorical(q)
+            second = rng.categorical(after_q[first])
+            rows = np.array([p, after_p[first], [1.0, 0.0]])
+            guesses = sd.Proposal((first, second), np.array([q, after_q[first]]))
+            verdict = rule(rows, guesses, rng)
+            text = (*guesses.tokens[: verdict.accepted], verdict.next_token)
+            return text[:2] if text[1:] else (*text, rng.categorical(after_p[text[0]]))
+
+        law = sd.exact_distribution(run)
+        for a, b in product(range(2), repeat=2):
+            assert abs(law.get((a, b), 0.0) - p[a] * after_p[a, b]) < 1e-12
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_every_law_of_guesses_that_are_reported_as_certain(rule):
     """A guess without a row is judged as a point mass: right however it was drawn; it
     only costs acceptance, the sum of p q in place of that of min(p, q)."""
