@@ -161,7 +161,7 @@ class Clock:
 
 
 class Slow:
-    """Counts 1, 2, 3 …; the first call of all takes ``first`` more, as compiling does."""
+    """Counts 1, 2, 3 …; the very first call takes ``first`` more, as compiling does."""
 
     vocab_size, bos_id, context_window = 300, None, None
 
