@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import specdec_lib as sd
 from specdec_lib.models import extend_by_branches
 from specdec_lib.service.app import create_app
+from specdec_lib.service.process import Connection
 from specdec_lib.service.settings import Settings
 
 PATIENCE = 20.0  # seconds after which a test gives up
@@ -37,15 +38,21 @@ def wait_for(condition: Any, what: str, seconds: float = PATIENCE) -> None:
 class Serving:
     """An application on a port of its own, in a thread."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, send_buffer: int | None = None) -> None:
         self.app = app
         self.workers = app.state.workers
         self._socket = socket.socket()
+        if send_buffer is not None:  # those of its connections
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         self._socket.bind(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, timeout_graceful_shutdown=5
+            app,
+            http=Connection,
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=5,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
@@ -64,6 +71,10 @@ class Serving:
         self._thread.join(PATIENCE)
         self._socket.close()
         assert not self._thread.is_alive()
+
+    @property
+    def connections(self) -> int:
+        return len(self._server.server_state.connections)
 
     def post(self, body: Any, path: str = "/generate", **options: Any) -> Any:
         return self.client.post(path, json=body, **options)

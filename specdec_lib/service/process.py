@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..engine import Engine
 from .app import create_app
@@ -17,6 +19,7 @@ from .settings import Settings
 BACKLOG = 2048  # connections that wait to be accepted
 KEEP_ALIVE = 75  # seconds that a connection may be idle
 LAST_WORDS = 5  # seconds that answers may take to be sent, after the grace
+PATIENCE = 30.0  # seconds with a client that asks nothing, or reads nothing
 
 
 class Server(uvicorn.Server):
@@ -29,6 +32,33 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._drain()
         super().handle_exit(sig, frame)
+
+
+class Connection(H11Protocol):
+    """uvicorn's, which would wait for ever for a first request, and for a client that
+    does not read its answer; this one is broken off after ``PATIENCE`` seconds."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(0)  # paused means: something is not read yet
+        self._timer = self.loop.call_later(PATIENCE, self._if_nothing_was_asked)
+
+    def _if_nothing_was_asked(self) -> None:
+        if self.cycle is None:
+            self.transport.abort()  # type: ignore[unreachable]
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._timer.cancel()
+        self._timer = self.loop.call_later(PATIENCE, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._timer.cancel()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._timer.cancel()
+        super().connection_lost(exc)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -61,6 +91,7 @@ def run(
 def _config(app: Any, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=Connection,
         access_log=False,  # logs.RequestLog writes more
         log_config=None,  # logs.configure has been called, or the caller's own
         server_header=False,

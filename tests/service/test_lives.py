@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import httpx
 import pytest
-from service_kit import serving, wait_for, writes
+from service_kit import Serving, serving, wait_for, writes
 
+from specdec_lib.service.app import create_app
 from specdec_lib.service.hooks import Hooks
 from specdec_lib.service.jobs import Job
 from specdec_lib.service.schemas import GenerateRequest, generate_task
@@ -169,6 +173,7 @@ def leave(service, body, how):
         with client.stream("POST", "/generate", json={**body, "stream": True}) as out:
             next(out.iter_raw())
     else:
+
         def go():
             with pytest.raises(httpx.ReadTimeout):
                 client.post("/generate", json=body, timeout=0.3)
@@ -206,6 +211,39 @@ def test_a_client_that_goes_away_while_it_waits_frees_its_place():
         assert first.result().json()["text"] == "ab" * 30
     assert ("started", notes.jobs[1].request_id) not in notes.lines
     assert notes.lines.count(("finished", notes.jobs[1].request_id)) == 1
+
+
+@pytest.mark.parametrize("closing", ["", "Connection: close\r\n"])
+def test_a_client_that_does_not_read_is_let_go(monkeypatch, closing):
+    monkeypatch.setattr("specdec_lib.service.process.PATIENCE", 0.4)
+    app = create_app(writes("ab"), Settings())
+    body = json.dumps({"prompt": "", "max_tokens": 1000, "stream": True})
+    with (
+        Serving(app, send_buffer=4096) as service,
+        socket.socket() as client,
+    ):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", service.port))
+        client.sendall(
+            f"POST /v1/completions HTTP/1.1\r\nHost: a\r\n{closing}"
+            "Content-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        wait_for(lambda: service.connections == 1, "the connection")
+        wait_for(lambda: service.connections == 0, "its end", 5)
+        assert service.workers.running == 0
+
+
+def test_a_client_that_asks_nothing_is_let_go(monkeypatch):
+    monkeypatch.setattr("specdec_lib.service.process.PATIENCE", 0.2)
+    with serving(writes("ab", 0.1)) as service:
+        for said in (b"", b"GET /health HTT"):
+            with socket.create_connection(("127.0.0.1", service.port), 5) as client:
+                client.sendall(said)
+                with suppress(ConnectionResetError):
+                    assert client.recv(100) == b""
+        # One that waits for its answer is not.
+        assert ask(service, max_new_tokens=4).json()["text"] == "abab"
 
 
 def test_events_come_in_their_order():
@@ -289,10 +327,12 @@ def test_no_thread_is_left():
         assert ask(service, max_new_tokens=1).status_code == 200
         assert threading.active_count() >= len(before) + 3
     wait_for(
-        lambda: not [
-            thread
-            for thread in threading.enumerate()
-            if thread.name.startswith("worker-") and thread.name not in before
-        ],
+        lambda: (
+            not [
+                thread
+                for thread in threading.enumerate()
+                if thread.name.startswith("worker-") and thread.name not in before
+            ]
+        ),
         "the threads",
     )
