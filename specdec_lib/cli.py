@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = options.command(options)
     except (ValueError, TypeError, OSError, ImportError) as error:
-        print(f"specdec: error: {_one_line(error)}", file=sys.stderr)
+        print(f"specdec: error: {_with_flag(error, options)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("specdec: interrupted", file=sys.stderr)
@@ -81,9 +82,11 @@ def _add_generate(commands: Any) -> None:
         "for comparison. Without --model or --corpus the models are trained on the "
         "text that ships with the library.",
     )
-    generate.set_defaults(command=_generate)
+    generate.set_defaults(command=_generate, about=generate.format_help)
     generate.add_argument("--prompt", default="", help="text to continue")
-    generate.add_argument("--max-tokens", type=_positive, default=60, metavar="N")
+    generate.add_argument(
+        "--max-tokens", type=_positive, default=60, metavar="N", help="(60)"
+    )
     generate.add_argument(
         "--model",
         metavar="MODEL",
@@ -98,14 +101,18 @@ def _add_generate(commands: Any) -> None:
         help="guesses a round (4; with a real model as many as pay)",
     )
     generate.add_argument(
-        "--temperature", type=float, default=1.0, metavar="T", help="0 is greedy (1.0)"
+        "--temperature", type=float, default=1.0, metavar="T", help="0 is greedy (1)"
     )
     generate.add_argument(
-        "--draft-temperature", type=float, metavar="T", help="default: --temperature"
+        "--draft-temperature", type=float, metavar="T", help="(--temperature)"
     )
-    generate.add_argument("--top-k", type=int, metavar="N")
-    generate.add_argument("--top-p", type=float, metavar="P")
-    generate.add_argument("--seed", type=_count, default=0, metavar="S")
+    generate.add_argument(
+        "--top-k", type=int, metavar="N", help="only the N likeliest tokens (all)"
+    )
+    generate.add_argument(
+        "--top-p", type=float, metavar="P", help="only the likeliest, up to P (all)"
+    )
+    generate.add_argument("--seed", type=_count, default=0, metavar="S", help="(0)")
     generate.add_argument(
         "--repeats", type=_positive, metavar="N", help="timed runs each (5)"
     )
@@ -140,7 +147,7 @@ def _add_train(commands: Any) -> None:
         description="Train a tokenizer, a target and a draft, and save them in one "
         "file for specdec generate --model.",
     )
-    train.set_defaults(command=_train)
+    train.set_defaults(command=_train, about=train.format_help)
     train.add_argument("-o", "--output", required=True, metavar="FILE")
     _add_training(train)
     train.add_argument("--json", action="store_true", help="for machines")
@@ -157,7 +164,7 @@ def _add_models(commands: Any) -> None:
         title="actions", metavar="ACTION", required=True, parser_class=_Parser
     )
     listing = actions.add_parser("list", help="what models there are, their licences")
-    listing.set_defaults(command=_list_models)
+    listing.set_defaults(command=_list_models, about=listing.format_help)
     get = actions.add_parser(
         "get",
         help="fetch a model, or take in a file of your own",
@@ -166,7 +173,7 @@ def _add_models(commands: Any) -> None:
         "are several, comes from the Hugging Face hub, and goes on where it was broken "
         "off.",
     )
-    get.set_defaults(command=_get_model)
+    get.set_defaults(command=_get_model, about=get.format_help)
     get.add_argument(
         "name", metavar="NAME", help="smollm2, PATH.gguf or owner/repo[/file.gguf]"
     )
@@ -191,7 +198,7 @@ def _add_distill(actions: Any) -> None:
         "grounded ones nothing. Only a prompt that was itself answered gains much, as "
         "its answer is copied: it takes a third of the time.",
     )
-    distill.set_defaults(command=_distill)
+    distill.set_defaults(command=_distill, about=distill.format_help)
     distill.add_argument("model", metavar="MODEL", help="as for specdec generate")
     distill.add_argument(
         "-o", "--output", metavar="FILE", help="(where specdec generate looks for it)"
@@ -273,7 +280,9 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _check_folder(name: str, path: str) -> None:
-    """FileNotFoundError before the work, not after it."""
+    """OSError before the work, not after it."""
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{name}: {path} is a folder")
     folder = Path(path).parent
     if not folder.is_dir():
         raise FileNotFoundError(f"{name}: there is no folder {folder}")
@@ -334,7 +343,7 @@ def _distill(options: argparse.Namespace) -> None:
         if getattr(options, name) is not None:
             _check_folder(name, getattr(options, name))
     if not _is_real(options.model):
-        raise ValueError(f"model must be a real one, {options.model} is none: smollm2?")
+        raise ValueError(f"MODEL must be a real one, {options.model} is none: smollm2?")
     prompts = read_prompts(options.prompts) if options.prompts else load_prompts()
     with _Progress() as progress:
         path, answers = command.distill(
@@ -387,11 +396,14 @@ def _generate(options: argparse.Namespace) -> None:
     for flag in (flag for flag, is_given in given.items() if is_given):
         raise ValueError(f"{flag} is for a real model: --model smollm2 or a GGUF file")
     draft_temperature = options.draft_temperature
-    draft_sampler = Sampler(
-        options.temperature if draft_temperature is None else draft_temperature,
-        options.top_k,
-        options.top_p,
-    )
+    try:
+        draft_sampler = Sampler(
+            options.temperature if draft_temperature is None else draft_temperature,
+            options.top_k,
+            options.top_p,
+        )
+    except ValueError as error:  # the other numbers were good for the target
+        raise ValueError(f"draft_{error}") from None
     with _Progress() as progress:
         if options.model:
             progress("reading the model")
@@ -615,6 +627,21 @@ class _Progress:
 
     def __exit__(self, *exception: object) -> None:
         self("")  # nothing if it is away: results may stand on the line by now
+
+
+def _with_flag(error: Exception, options: argparse.Namespace) -> str:
+    """What an error says; where it begins with an argument of the library that a flag
+    sets, with that flag."""
+    text = _one_line(error)
+    found = re.match(r"(\w+)(?=:? )", text)
+    if found is None or getattr(error, "filename", None):
+        return text
+    about = options.about()
+    for name in (found[1], found[1].removesuffix("s")):
+        flag = f"--{name.replace('_', '-')}"
+        if re.search(rf"{flag}(?![\w-])", about):
+            return flag + text[found.end() :]
+    return text
 
 
 def _one_line(error: Exception) -> str:

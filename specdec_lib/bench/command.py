@@ -47,11 +47,11 @@ def add(commands: Any, positive: Any, count: Any, progress: Any) -> None:
         print(text)
         return code
 
-    parser.set_defaults(command=bench)
+    parser.set_defaults(command=bench, about=parser.format_help)
     # No defaults for what does not go with --gate: a flag that was given must be seen.
     parser.add_argument(
         "--model",
-        metavar="FILE",
+        metavar="MODEL",
         help="made by specdec train; or a real model, as for specdec generate",
     )
     parser.add_argument(
@@ -61,14 +61,14 @@ def add(commands: Any, positive: Any, count: Any, progress: Any) -> None:
         help="a real model by the compiled kernel",
     )
     parser.add_argument(
-        "--drafts",
+        "--draft",
         nargs="+",
         choices=DRAFTS,
-        metavar="DRAFT",
+        metavar="NAME",
         help=f"of {', '.join(DRAFTS)} (all that the model has)",
     )
     parser.add_argument(
-        "--ks", nargs="+", type=positive, metavar="K", help="guesses a round (1 2 4 8)"
+        "--k", nargs="+", type=positive, metavar="K", help="guesses a round (1 2 4 8)"
     )
     parser.add_argument(
         "--prompts", type=positive, metavar="N", help="so many (8; a real model 4)"
@@ -115,7 +115,7 @@ def add(commands: Any, positive: Any, count: Any, progress: Any) -> None:
 
 
 TABLE_FLAGS = (
-    *("model", "compiled", "drafts", "ks", "prompts", "max_tokens", "temperature"),
+    *("model", "compiled", "draft", "k", "prompts", "max_tokens", "temperature"),
     *("seed", "repeats", "output"),
 )
 
@@ -162,12 +162,12 @@ def speeds(
         return (default_real if real else default) if value is None else value
 
     sampler = Sampler(chosen("temperature", 1.0, 0.0))
-    ks = sorted(set(chosen("ks", [1, 2, 4, 8], [2, 4, 8])))
+    ks = sorted(set(chosen("k", [1, 2, 4, 8], [2, 4, 8])))
     number = chosen("prompts", 8, 4)
     progress("reading the model")
     make = _real if real else _pair
     target, drafts, prompts, stops, adaptive = make(options, sampler, number)
-    wanted = options.drafts or [name for name in DRAFTS if name in {*drafts, *adaptive}]
+    wanted = options.draft or [name for name in DRAFTS if name in {*drafts, *adaptive}]
     settings = []
     for name in wanted:
         if name in adaptive:
@@ -178,7 +178,7 @@ def speeds(
             settings += [Setting(*drafts[name], k) for k in ks]
         else:
             model = "a real model" if real else "an n-gram pair"
-            raise ValueError(f"drafts: {model} has no draft {name!r}")
+            raise ValueError(f"draft: {model} has no draft {name!r}")
     rows = measure_speeds(
         target,
         settings,
@@ -249,7 +249,7 @@ HEAD = (
 )
 NOTE = """\
 draft, target, total: milliseconds, all prompts together; the rest is the loop's. speed:
-times plain decoding, by medians (repeats: {repeats}), with 95 % over {prompts} prompts;
+times plain decoding, by medians (repeats: {repeats}), 95 % over prompts ({prompts});
 model: what the cost model makes of T(k+1) and of a guess, both in units of T(1), and of
 the rounds that came."""
 SPREAD = "Repeats lie {:.1%} apart (middle half, the worst row)."

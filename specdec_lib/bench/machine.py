@@ -29,7 +29,7 @@ def machine() -> dict[str, Any]:
     else:
         pools = threadpool_info()
         threads = max((pool["num_threads"] for pool in pools), default=None)
-        names = {str(pool.get("architecture")) for pool in pools}
+        names = {pool["architecture"] for pool in pools if "architecture" in pool}
         kernels = ", ".join(sorted(names)) or None
     return {
         "processor": _processor(),
@@ -49,7 +49,8 @@ def describe(found: dict[str, Any]) -> str:
         f"Python {found['python']}, NumPy {found['numpy']}"
     )
     if found["threads"] is not None:
-        text += f" ({found['kernels']}, threads: {found['threads']})"
+        kernels = f"{found['kernels']}, " if found["kernels"] else ""
+        text += f" ({kernels}threads: {found['threads']})"
     return text
 
 

@@ -171,6 +171,9 @@ def fresh_runs(
 ) -> list[Run]:
     """:func:`run_suite` in ``runs`` processes, one after the other."""
     check_count("runs", runs, least=2)
+    check_count("blocks", blocks, least=1)
+    if not 0 <= plant < math.inf:
+        raise ValueError(f"plant must be finite and 0 or more, got {plant}")
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     code = "from specdec_lib.bench import suite; suite.main()"
@@ -181,9 +184,12 @@ def fresh_runs(
         result = subprocess.run(
             [sys.executable, "-c", code, options],
             stdout=subprocess.PIPE,
-            check=True,
             env=os.environ | {"PYTHONPATH": path},
         )
+        if result.returncode:
+            raise ChildProcessError(
+                f"run {i + 1} of {runs} failed, with exit code {result.returncode}"
+            )
         done.append(json.loads(result.stdout))
     return done
 

@@ -17,7 +17,6 @@ from . import processors, run
 from .setups import RULES, pair_sweep, real_sweep
 
 TRAINING = ("corpus", "order", "draft_order", "merges", "smoothing")
-SAMPLING = {"--top-k": int, "--top-p": float}
 
 
 def add(
@@ -27,6 +26,11 @@ def add(
     add_training: Callable[[argparse.ArgumentParser], None],
 ) -> None:
     """Add the command to the others, with the kinds of numbers that they share."""
+
+    def workers(text: str) -> int:
+        return processors() if text == "all" else positive(text)
+
+    workers.__name__ = "whole number, or 'all'"  # as argparse names it in errors
     sweep = commands.add_parser(
         "sweep",
         help="decode in every combination of k, temperature, draft, seed and prompt",
@@ -35,7 +39,7 @@ def add(
         "or on Ray, with the same records. Without --model or --corpus the models are "
         "trained on the text that ships with the library.",
     )
-    sweep.set_defaults(command=main)
+    sweep.set_defaults(command=main, about=sweep.format_help)
     sweep.add_argument(
         "-o",
         "--output",
@@ -45,17 +49,27 @@ def add(
     )
     sweep.add_argument(
         "--model",
-        metavar="FILE",
+        metavar="MODEL",
         help="made by specdec train; or a real model: smollm2, a GGUF file, or for "
         "transformers a folder or a Hugging Face name",
     )
     add_training(sweep)
     group = sweep.add_argument_group("what is combined")
     group.add_argument(
-        "--k", type=count, nargs="+", default=[1, 2, 4, 8], metavar="K", help="1 2 4 8"
+        "--k",
+        type=count,
+        nargs="+",
+        default=[1, 2, 4, 8],
+        metavar="K",
+        help="guesses a round (1 2 4 8)",
     )
     group.add_argument(
-        "--temperature", type=float, nargs="+", default=[1.0], metavar="T", help="1"
+        "--temperature",
+        type=float,
+        nargs="+",
+        default=[1.0],
+        metavar="T",
+        help="0 is greedy (1)",
     )
     group.add_argument(
         "--draft",
@@ -66,10 +80,12 @@ def add(
         "the name of another model with the same tokens",
     )
     group.add_argument(
-        "--seed", type=count, nargs="+", default=[0], metavar="S", help="0"
+        "--seed", type=count, nargs="+", default=[0], metavar="S", help="(0)"
     )
     group = sweep.add_argument_group("prompts and texts")
-    group.add_argument("--prompts", type=positive, default=24, metavar="N", help="24")
+    group.add_argument(
+        "--prompts", type=positive, default=24, metavar="N", help="so many (24)"
+    )
     group.add_argument(
         "--prompt-tokens", type=positive, metavar="N", help="of each (16)"
     )
@@ -84,9 +100,15 @@ def add(
         choices=("grounded", "open"),
         help="requests to a real model (both kinds)",
     )
-    group.add_argument("--max-tokens", type=positive, default=200, metavar="N")
-    for flag, kind in SAMPLING.items():
-        group.add_argument(flag, type=kind, metavar="N" if kind is int else "P")
+    group.add_argument(
+        "--max-tokens", type=positive, default=200, metavar="N", help="(200)"
+    )
+    group.add_argument(
+        "--top-k", type=int, metavar="N", help="only the N likeliest tokens (all)"
+    )
+    group.add_argument(
+        "--top-p", type=float, metavar="P", help="only the likeliest, up to P (all)"
+    )
     group.add_argument("--rule", choices=[*RULES], default="tokens", help="(tokens)")
     group.add_argument(
         "--compiled", action="store_true", help="a real model by the compiled kernel"
@@ -97,7 +119,7 @@ def add(
     group = sweep.add_argument_group("where it runs")
     group.add_argument(
         "--workers",
-        type=partial(_workers, positive),
+        type=workers,
         metavar="N",
         help="processes, or 'all' for one on each core (1; on Ray all)",
     )
@@ -120,13 +142,6 @@ def add(
     )
     group.add_argument("--run-name", metavar="NAME", help="for --track (--output's)")
     group.add_argument("--json", action="store_true", help="for machines")
-
-
-def _workers(positive: Callable[[str], int], text: str) -> int:
-    return processors() if text == "all" else positive(text)
-
-
-_workers.__name__ = "whole number, or 'all'"
 
 
 def main(options: argparse.Namespace) -> None:
@@ -241,6 +256,8 @@ def _where(options: argparse.Namespace) -> dict[str, Any]:
         raise ValueError("--timed is for one process: times of several are not fair")
     if options.ray:
         address = None if options.ray == "local" else options.ray
+        if address is not None and ":" not in address and address != "auto":
+            raise ValueError(f"--ray must be 'local' or HOST:PORT, got {address!r}")
         return {"where": "ray", "workers": options.workers, "address": address}
     if (options.workers or 1) > 1:
         return {"where": "processes", "workers": options.workers}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -43,8 +45,10 @@ def add(commands: Any) -> None:
         "/openapi.json. Without --model with the book's n-gram models. SIGTERM stops "
         "it after the requests it has.",
     )
-    parser.set_defaults(command=serve)
-    parser.add_argument("--host", default="127.0.0.1", help="(127.0.0.1)")
+    parser.set_defaults(command=serve, about=parser.format_help)
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="HOST", help="(127.0.0.1)"
+    )
     parser.add_argument(
         "--port",
         type=int,
@@ -54,13 +58,15 @@ def add(commands: Any) -> None:
     )
     parser.add_argument(
         "--model",
-        metavar="NAME",
-        help="made by specdec train; or a real model: smollm2, a GGUF file, or a "
-        "folder or name that transformers loads",
+        metavar="MODEL",
+        help="made by specdec train; or a real model: smollm2, a GGUF file, or for "
+        "transformers a folder or a Hugging Face name",
     )
-    parser.add_argument("--name", help="what requests call the model (from --model)")
     parser.add_argument(
-        "--compiled", action="store_true", help="a GGUF file by the compiled kernel"
+        "--name", metavar="NAME", help="what requests call the model (from --model)"
+    )
+    parser.add_argument(
+        "--compiled", action="store_true", help="a real model by the compiled kernel"
     )
     parser.add_argument(
         "--k", type=int, metavar="K", help="guesses a round, where a request does not "
@@ -105,17 +111,33 @@ def add(commands: Any) -> None:
 
 def settings_of(options: argparse.Namespace, name: str) -> Settings:
     """The settings that the flags make; ValueError names what is out of range."""
+    if options.name == "":
+        raise ValueError("name must not be empty")
     chosen = {setting: getattr(options, f"set_{setting}") for _, _, setting, _ in FLAGS}
-    return Settings(name=options.name or name, **chosen)
+    try:
+        return Settings(name=options.name or name, **chosen)
+    except ValueError as error:
+        what, _, rest = str(error).partition(" ")
+        flags = {setting: flag for flag, _, setting, _ in FLAGS}
+        raise ValueError(f"{flags[what]} {rest}") from None
 
 
 def serve(
     options: argparse.Namespace, progress: Callable[[str], None] = lambda what: None
 ) -> None:
     """Load the model, then serve it until the process is asked to stop."""
-    settings_of(options, "model")  # said before the work, not after it
-    if options.k is not None and options.k < 0:
-        raise ValueError(f"k must be 0 or more, got {options.k}")
+    most = settings_of(options, "model").k  # said before the work, not after it
+    if options.k is not None and not 0 <= options.k <= most:
+        raise ValueError(f"k must be inside 0 .. {most} (--max-k), got {options.k}")
+    if options.breaker_failures < 1:
+        raise ValueError(
+            f"breaker_failures must be 1 or more, got {options.breaker_failures}"
+        )
+    if not 0 < options.breaker_seconds < math.inf:
+        raise ValueError(
+            "breaker_seconds must be finite and more than 0, "
+            f"got {options.breaker_seconds}"
+        )
     if not 0 <= options.port < 1 << 16:
         raise ValueError(f"port must be inside 0 .. 65535, got {options.port}")
     try:
@@ -158,4 +180,8 @@ def serve(
             faults,  # innermost: the others see what it makes of a failure
         ]
         logs.configure(sys.stderr)
+        host, port = listening.getsockname()[:2]
+        host = f"[{host}]" if ":" in host else host
+        logger = logging.getLogger("specdec.service")
+        logger.info("%s at http://%s:%d", settings.name, host, port)
         process.run(engine, settings, listening, hooks)

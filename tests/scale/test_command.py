@@ -124,13 +124,14 @@ def test_times_where_asked_for(tmp_path):
     [
         (["--draft", "best"], "draft must be one of model, lookup, suffix, order-1"),
         (["--draft", "model", "model"], "draft must be some names, none twice"),
-        (["--k", "2", "2"], "ks must be some values, none twice"),
-        (["--temperature", "-1"], "temperature must be"),
+        (["--k", "2", "2"], "--k must be some values, none twice"),
+        (["--temperature", "-1"], "--temperature must be"),
         (["--timed", "--workers", "2"], "--timed is for one process"),
         (["--kind", "open"], "--kind is for a real model"),
         (["--compiled"], "--compiled is for a real model"),
         (["--experiment", "a"], "--experiment and --run-name go with --track"),
         (["--text", "nowhere"], "nowhere"),
+        (["--ray", "nowhere"], "--ray must be 'local' or HOST:PORT, got 'nowhere'"),
         (["--prompts", "99999999"], "documents must have 99999999 places"),
         (["--model", "nowhere.npz"], "nowhere.npz"),
     ],
@@ -144,11 +145,19 @@ def test_bad_input_is_named(tmp_path, capsys, flags, message):
     assert not path.exists()
 
 
+def test_workers_are_a_number_or_all(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        sweep("-o", tmp_path / "a.jsonl", "--workers", "many")
+    assert ended.value.code == 2
+    said = "argument --workers: invalid whole number, or 'all' value: 'many'"
+    assert said in capsys.readouterr().err
+
+
 def test_a_place_for_records_that_is_none(tmp_path, capsys):
     assert sweep("-o", tmp_path / "none" / "a.jsonl") == 2
-    assert "output: there is no folder" in capsys.readouterr().err
+    assert "--output: there is no folder" in capsys.readouterr().err
     assert sweep("-o", tmp_path / "a.csv") == 2
-    assert "output must be JSON Lines" in capsys.readouterr().err
+    assert "--output must be JSON Lines" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flag", (["--k", "-1"], ["--workers", "0"], ["--seed", "x"]))

@@ -201,7 +201,7 @@ def test_exit_codes(tmp_path, monkeypatch, capsys, baseline):
 def test_the_table_its_csv_and_its_figure(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     arguments = ["bench", "--prompts", "2", "--repeats", "1", "--max-tokens", "12"]
-    arguments += ["--ks", "1", "3", "--drafts", "model", "lookup"]
+    arguments += ["--k", "1", "3", "--draft", "model", "lookup"]
     assert cli.main([*arguments, "-o", str(tmp_path / "new")]) == 0
     out = capsys.readouterr().out
     assert "NumPy" in out.splitlines()[0]
@@ -227,7 +227,7 @@ def test_the_table_its_csv_and_its_figure(tmp_path, capsys):
 
 def test_greedy_texts_agree_and_the_json_says_so(capsys):
     arguments = ["bench", "--json", "--prompts", "2", "--repeats", "1"]
-    arguments += ["--max-tokens", "10", "--ks", "2", "--temperature", "0"]
+    arguments += ["--max-tokens", "10", "--k", "2", "--temperature", "0"]
     assert cli.main(arguments) == 0
     report = json.loads(capsys.readouterr().out)
     assert [row["draft"] for row in report["rows"]] == [
@@ -243,12 +243,13 @@ def test_greedy_texts_agree_and_the_json_says_so(capsys):
     [
         (["--record"], "--record goes with --gate"),
         (["--plant", "0.1"], "--plant goes with --gate"),
+        (["--gate", "bench/baseline.json", "--plant", "-1"], "--plant must be finite"),
         (["--gate", "none.json"], "none.json: No such file"),
         (["--gate", "none/there.json", "--record"], "there is no folder none"),
-        (["--gate", "x", "--ks", "3"], "--ks does not go with --gate"),
+        (["--gate", "x", "--k", "3"], "--k does not go with --gate"),
         (["--gate", "x", "--max-tokens", "3"], "--max-tokens does not go with --gate"),
         (["--gate", "x", "--record", "--plant", "0.1"], "does not go with --record"),
-        (["--drafts", "paying"], "an n-gram pair has no draft 'paying'"),
+        (["--draft", "paying"], "an n-gram pair has no draft 'paying'"),
         (["--compiled"], "--compiled is for a real model"),
         (["--temperature", "-1"], "temperature"),
     ],

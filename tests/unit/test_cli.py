@@ -161,11 +161,12 @@ BAD = {
     "k is a fraction": (["generate", "--k", "1.5"], "--k"),
     "no tokens": (["generate", "--max-tokens", "0"], "--max-tokens"),
     "negative seed": (["generate", "--seed", "-1"], "--seed"),
-    "cold": (["generate", "--temperature", "-1"], "temperature"),
-    "no temperature": (["generate", "--temperature", "nan"], "temperature"),
-    "top-p": (["generate", "--top-p", "1.5"], "top_p"),
-    "top-k": (["generate", "--top-k", "0"], "top_k"),
-    "order": (["generate", "--order", "9"], "order"),
+    "cold": (["generate", "--temperature", "-1"], "--temperature"),
+    "no temperature": (["generate", "--temperature", "nan"], "--temperature"),
+    "top-p": (["generate", "--top-p", "1.5"], "--top-p"),
+    "top-k": (["generate", "--top-k", "0"], "--top-k"),
+    "draft": (["generate", "--draft-temperature", "-1"], "--draft-temperature"),
+    "order": (["generate", "--order", "9"], "--order"),
     "smoothing": (["generate", "--smoothing", "magic"], "--smoothing"),
     "no output": (["train"], "--output"),
     "no such corpus": (["generate", "--corpus", "no/such"], "no/such"),
@@ -206,6 +207,12 @@ def test_bad_files_are_named(capsys, tmp_path, content, flag):
 def test_training_flags_do_not_go_with_a_model(capsys, model):
     assert cli.main(["generate", "--model", str(model), "--order", "3"]) == 2
     assert "--order" in capsys.readouterr().err
+
+
+def test_a_folder_is_no_place_for_a_model(capsys, corpus, tmp_path):
+    assert cli.main(["train", "--corpus", str(corpus), "-o", str(tmp_path)]) == 2
+    assert f"--output: {tmp_path} is a folder" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failed_save_leaves_the_old_file(capsys, corpus, tmp_path, monkeypatch):
