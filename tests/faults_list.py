@@ -332,6 +332,8 @@ FAULTS = (
             _FIGURES + "test_defaults_alone",
             _FIGURES + "test_methods_with_defaults_alone",
             _FIGURES + "test_every_public_name_is_in_the_list_of_what_is_called_alone",
+            _FIGURES + "test_every_flag_of_distill_reaches_what_distils",
+            _FIGURES + "test_every_flag_of_bench_changes_what_is_measured",
             "unit/test_cli::test_every_decoding_flag_changes_the_result",
             "unit/test_cli::test_every_training_flag_changes_the_model",
             "service/test_process::test_every_flag_changes_its_setting",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import types
 from fractions import Fraction
 
 import numpy as np
@@ -18,7 +19,7 @@ from faults_kit import GREEDY, OTHER, TARGET, VOCAB, Says, ledger, simplex, writ
 
 import specdec_lib as sd
 from specdec_lib import cli, comparison, decoding
-from specdec_lib.bench import Setting, measure_speeds
+from specdec_lib.bench import Setting, command, measure_speeds
 from specdec_lib.experiments import Sweep, policy_records, summarise
 from specdec_lib.metrics import Positions
 from specdec_lib.widgets import token_notes
@@ -417,3 +418,78 @@ def test_methods_with_defaults_alone():
     assert required(sd.generate) == ["target", "prompt", "max_new_tokens"]
     assert required(sd.stream) == required(sd.generate)
     assert required(sd.Engine) == ["target", "tokenizer"]
+
+
+# Flags that no other test turns one by one.
+
+
+TINY = sd.train_pair(["a cat sat on a mat, a cat sat."] * 2, merges=3)
+FLAGS = [
+    ["--draft", "lookup"],
+    ["--k", "3"],
+    ["--prompts", "2"],
+    ["--max-tokens", "9"],
+    ["--temperature", "0.5"],
+    ["--seed", "3"],
+    ["--repeats", "2"],
+    ["--model", "other.npz"],
+]
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=lambda flags: flags[0])
+def test_every_flag_of_bench_changes_what_is_measured(flags, monkeypatch, tmp_path):
+    other = sd.train_pair(["a dog sat on a cat, a dog sat."] * 2, merges=4)
+    other.save(tmp_path / "other.npz")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "book_pair", lambda: TINY)
+    seen = []
+
+    def measured(target, settings, prompts, **options):
+        del options["progress"]
+        drafts = [(each.name, each.k) for each in settings]
+        seen.append((target.vocab_size, drafts, len(prompts), options))
+        return []
+
+    monkeypatch.setattr(command, "measure_speeds", measured)
+    for given in ([], flags):
+        options = cli._parser().parse_args(["bench", *given])
+        command.speeds(options, lambda what: None)
+    before, after = seen
+    assert sum(a != b for a, b in zip(before, after, strict=True)) == 1
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["-o", "there.npz"],
+        ["--prompts", "mine.txt"],
+        ["--max-tokens", "9"],
+        ["--temperature", "0.5"],
+        ["--ngram", "n.npz"],
+        ["--compiled"],
+    ],
+    ids=lambda flags: flags[0],
+)
+def test_every_flag_of_distill_reaches_what_distils(
+    flags, monkeypatch, tmp_path, capsys
+):
+    pytest.importorskip("tokenizers", reason="real models need the extra llm")
+    from specdec_lib.llama import command as real
+
+    (tmp_path / "mine.txt").write_text("One prompt\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    seen = []
+
+    def distilled(name, prompts, *, progress, **options):
+        seen.append({"prompts": len(prompts), **options})
+        return "x.npz", types.SimpleNamespace(texts=[], tokens=0)
+
+    monkeypatch.setattr(real, "distill", distilled)
+    for given in ([], flags):
+        assert cli.main(["models", "distill", "smollm2", *given]) == 0
+    assert capsys.readouterr().out.startswith("x.npz: 0 answers")
+    before, after = seen
+    assert [name for name in before if before[name] != after[name]] == [
+        {"o": "path", "max": "max_new_tokens"}.get(name, name)
+        for name in [flags[0].strip("-").partition("-")[0]]
+    ]

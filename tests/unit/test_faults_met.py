@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 
 import pytest
 from faults_list import FAULTS
 
 
+@functools.cache
 def functions(root, module):
     tree = ast.parse((root / "tests" / f"{module}.py").read_text(encoding="utf-8"))
     return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
