@@ -118,6 +118,8 @@ class Tracing(Hooks):
         job, status = exchange.job, exchange.status or 0
         span.set_attribute("specdec.request_id", exchange.request_id)
         span.set_attribute("http.response.status_code", status)
+        if status in (404, 405):
+            span.update_name("POST")  # whatever a client asked for is no name
         if status >= 500:
             span.set_status(StatusCode.ERROR)
         if job is not None:

@@ -12,6 +12,7 @@ from typing import Any
 from .jobs import Job
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+LONGEST_PATH = 200  # characters of one that are written down
 NEVER_SENT = 499  # the client went away before there was an answer
 
 
@@ -30,8 +31,8 @@ class Exchange:
 
     @property
     def path(self) -> str:
-        """Without the query."""
-        return str(self.scope["path"])
+        """Without the query, and no longer than ours may be."""
+        return str(self.scope["path"])[:LONGEST_PATH]
 
     @property
     def request_id(self) -> str:
