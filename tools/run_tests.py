@@ -80,7 +80,7 @@ STEPS = (
     ),
     Step(
         "service",
-        ([*PYTEST, "tests/service"],),
+        ([*PYTEST, *WORKERS, "tests/service"],),
         "The server in this process or one of its own did not answer as it should.\n"
         "Run one test: .venv/bin/pytest tests/service/FILE.py -k NAME",
     ),

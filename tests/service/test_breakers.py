@@ -531,10 +531,10 @@ def test_wrong_settings(options, said):
 @pytest.mark.parametrize(
     "flags, said",
     [
-        (["--breaker-failures", "0"], "failures must be 1 or more, got 0"),
-        (["--breaker-seconds", "inf"], "seconds must be finite and above 0"),
-        (["--draft-seconds", "0"], "draft_seconds must be finite and above 0"),
-        (["--target-seconds", "nan"], "target_seconds must be finite and above 0"),
+        (["--breaker-failures", "0"], "--breaker-failures must be 1 or more, got 0"),
+        (["--breaker-seconds", "inf"], "--breaker-seconds must be finite and above 0"),
+        (["--draft-seconds", "0"], "--draft-seconds must be finite and above 0"),
+        (["--target-seconds", "nan"], "--target-seconds must be finite and above 0"),
     ],
 )
 def test_wrong_flags_are_one_line(flags, said, capsys):

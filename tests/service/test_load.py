@@ -33,7 +33,7 @@ def test_sixteen_clients_get_their_own_answers(known):
     with server() as (url, pid):
         process = psutil.Process(pid)
         run(url, known, 4, 0.5)  # what is loaded at first use is no leak
-        level = run(url, known, 16, 5, lambda: float(process.memory_info().rss))
+        level = run(url, known, 16, 2.5, lambda: float(process.memory_info().rss))
     assert level.lost == level.wrong == []
     assert len(level.times) >= 16
     assert level.tokens >= 8 * len(level.times)

@@ -32,6 +32,7 @@ def observed(engine):
             answers = list(pool.map(ask, requests))
         assert service.post({"prompt": 1}).status_code == 422
         assert service.client.get("/nothing").status_code == 404
+        assert service.post({"prompt": "a" * (1 << 20)}).status_code == 413
         # A request is counted as soon as its answer is on its way.
         length = ("specdec_requests_total", ("end", "length"))
         wait_for(lambda: figures(service).get(length) == len(answers), "the count")
@@ -64,6 +65,7 @@ def test_requests_by_their_end(observed):
     assert found["specdec_requests_total", ("end", "length")] == len(answers)
     assert found["specdec_requests_total", ("end", "invalid")] == 1
     assert found["specdec_requests_total", ("end", "not_found")] == 1
+    assert found["specdec_requests_total", ("end", "too_large")] == 1
 
 
 @pytest.mark.parametrize(
