@@ -44,5 +44,9 @@ shutdown
     goes on with those it has for ``settings.grace`` seconds, then ends them: finish
     reason "shutdown" with what there is, 503 for those still waiting.
 client gone
-    The place is free within a round.
+    The place is free within a round. A client that asks nothing, or does not read its
+    answer, is let go after ``process.PATIENCE`` seconds.
+
+There is no TLS, no key and no share of the places for each client: where strangers can
+reach the service, a proxy that knows of these stands before it.
 """
