@@ -73,6 +73,8 @@ def ways(sampler: sd.Sampler = GREEDY, other: Any = OTHER) -> dict[str, Way]:
     tokens, block, tree = sd.verify_tokens, sd.verify_block, sd.verify_tree
     model = sd.ModelDraft(other, sampler)
     unsure = sd.ModelDraft(other, sampler, least=0.3, draw_last=False)
+    chance = sd.TrueChance(TARGET, sampler)
+    knowing = sd.ModelDraft(other, sampler, least=0.3, chance=chance)
     cached = sd.CacheModel(other, window=6, order=2)
     return {
         "model": (model, tokens),
@@ -80,6 +82,7 @@ def ways(sampler: sd.Sampler = GREEDY, other: Any = OTHER) -> dict[str, Way]:
         "model, as a chain of a tree": (model, tree),
         "the target itself": (sd.ModelDraft(TARGET, sampler), tokens),
         "model that stops when unsure": (unsure, tokens),
+        "model that knows its chances": (knowing, block),
         "model with a cache": (sd.ModelDraft(cached, sampler), tokens),
         "n-grams": (sd.ModelDraft(counted(4), sampler), block),
         "lookup": (sd.PromptLookup(), tokens),

@@ -129,6 +129,30 @@ def test_the_end_of_the_window():
     assert (len(done.tokens), done.finish_reason) == (7, "context")
 
 
+def test_every_prompt_against_every_k_up_to_the_end_of_the_window():
+    """As target and as draft, whose own window may end before or after."""
+    window = 7
+    ends = toy(9, context_window=window).model()
+    shorter, longer = (toy(8, context_window=n).model() for n in (4, 9))
+    greedy = sd.Sampler(0)
+    for length in range(1, window + 1):
+        prompt = [5, 6, 7, 5, 6, 7, 5][:length]
+        text = list(prompt)
+        while len(text) < window:
+            text.append(int(ends.start().extend(text)[-1].argmax()))
+        for k in range(window + 2):
+            for draft, verify in (
+                (sd.PromptLookup(), sd.verify_tokens),
+                (sd.ModelDraft(shorter, greedy), sd.verify_block),
+                (sd.ModelDraft(longer, greedy), sd.verify_tokens),
+                (sd.TreeDraft(longer, greedy, sd.tree_shape((2, 1))), sd.verify_tree),
+            ):
+                options = {"k": k, "max_new_tokens": 20, "sampler": greedy}
+                found = sd.generate(ends, prompt, draft=draft, verify=verify, **options)
+                assert found.tokens == tuple(text[length:])
+                assert found.finish_reason == "context"
+
+
 def test_no_prompt():
     assert len(sd.generate(TARGET, [], max_new_tokens=2, seed=0).tokens) == 2
     with pytest.raises(ValueError, match="prompt must not be empty"):
