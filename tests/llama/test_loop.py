@@ -1,6 +1,7 @@
 """The loop with a Llama as target: exact, and greedy text the same by every way."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,14 +69,25 @@ def test_greedy_texts_part_only_where_two_tokens_are_all_but_equal(dtype):
     """A call for several rows rounds in another way than calls for one; that may turn a
     tie, and is no excuse for anything else. In float64 nothing parts at all."""
     exact, model = BIG.model(), BIG.model(dtype)
-    other = sd.ModelDraft(toy(9, layers=1).model(dtype), sd.Sampler(0))
+    near = BIG.weights(dtype)  # the target again, but for its first layer
+    near = LlamaModel(BIG.config, replace(near, layers=near.layers[1:] * 2))
+    drafts = [
+        (sd.ModelDraft(near, sd.Sampler(0)), sd.verify_tokens),
+        (
+            sd.TreeDraft(near, shape=sd.tree_shape((2, 2, 1)), draw="best"),
+            sd.verify_tree,
+        ),
+        (sd.PromptLookup(), sd.verify_tokens),
+        (sd.SuffixDraft(threshold=0), sd.verify_block),
+    ]
     g = np.random.default_rng(3)
     for k in (1, 2, 4, 7):
         prompt = g.integers(0, 37, size=int(g.integers(1, 12))).tolist()
         options = {"max_new_tokens": 40, "sampler": sd.Sampler(0)}
         plain = sd.generate(model, prompt, **options).tokens
-        for draft in (other, sd.PromptLookup(), sd.SuffixDraft(threshold=0)):
-            text = sd.generate(model, prompt, draft=draft, k=k, **options).tokens
+        for draft, verify in drafts:
+            options |= {"draft": draft, "verify": verify, "k": k}
+            text = sd.generate(model, prompt, **options).tokens
             if text != plain:
                 assert dtype == np.float32
                 same = [a == b for a, b in zip(text, plain, strict=True)].index(False)
