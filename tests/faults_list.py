@@ -409,6 +409,7 @@ FAULTS = (
         "Tokens a second with the prompt, by characters, or by what was never written",
         (
             _FIGURES + "test_tokens_a_second_are_the_new_tokens_over_their_time",
+            "llama/test_command::test_a_slow_terminal_is_not_counted",
             "service/test_load::test_a_row_by_hand",
         ),
     ),

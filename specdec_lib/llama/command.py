@@ -28,7 +28,7 @@ MOST = SIZES[-1] - 1  # guesses a round, where the length is chosen as it goes
 
 @dataclass(frozen=True)
 class Answer:
-    """One decoding of the prompt, timed as a whole."""
+    """One decoding of the prompt, and the seconds that all its rounds took."""
 
     completion: Completion
     seconds: float
@@ -105,11 +105,15 @@ def generate(
         pieces = replace(engine, draft=draft).stream(
             prompt, max_new_tokens=max_new_tokens, k=length, sampler=sampler, seed=seed
         )
-        started = perf_counter()
+        seconds = 0.0  # without those in which a piece is shown
         with closing(pieces):
-            for piece in pieces:
+            while True:
+                started = perf_counter()
+                piece = next(pieces, None)
+                seconds += perf_counter() - started
+                if piece is None:
+                    return Answer(pieces.completion, seconds)
                 show(piece)
-        return Answer(pieces.completion, perf_counter() - started)
 
     guessed = answer(draft, show)
     show("\n")

@@ -9,6 +9,7 @@ from llama_kit import toy, write_toy
 
 import specdec_lib as sd
 from specdec_lib import cli, llama
+from specdec_lib.llama import command
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed")
 
@@ -51,6 +52,24 @@ def test_the_figures_add_up(capsys, path):
     seconds = (side["seconds_per_token"] for side in (plain, guessed))
     assert result["speedup"] == pytest.approx(next(seconds) / next(seconds))
     assert result["predicted_speedup"] > 0
+
+
+def test_a_slow_terminal_is_not_counted(monkeypatch, path):
+    """The answer with guesses is shown and the other is not: by a clock that moves by
+    100 where a piece is shown, and by 1 where it is read, the rounds alone count."""
+    now = [0.0]
+
+    def clock():
+        now[0] += 1.0
+        return now[0]
+
+    def show(piece):
+        now[0] += 100.0
+
+    monkeypatch.setattr(command, "perf_counter", clock)
+    found = command.generate(str(path), "abcabc", sampler=sd.Sampler(0), show=show, k=3)
+    for side in (found["speculative"], found["plain"]):
+        assert side["rounds"] <= side["seconds"] <= side["rounds"] + 1
 
 
 @pytest.mark.parametrize(
