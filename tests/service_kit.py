@@ -153,9 +153,14 @@ def process(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         running.communicate()
 
 
-def writes(text: str, seconds: float = 0.0, fails_after: int | None = None) -> Any:
+def writes(
+    text: str,
+    seconds: float = 0.0,
+    fails_after: int | None = None,
+    fault: type[BaseException] = RuntimeError,
+) -> Any:
     """An engine that writes ``text`` again and again, byte by byte; each call of the
-    target takes ``seconds``, and after ``fails_after`` of them they raise."""
+    target takes ``seconds``, and after ``fails_after`` of them they raise a fault."""
     tokenizer = sd.Tokenizer()
     ids = tokenizer.encode(text).tolist()
     calls = []
@@ -163,7 +168,7 @@ def writes(text: str, seconds: float = 0.0, fails_after: int | None = None) -> A
     def logits(sequence: tuple[int, ...]) -> Any:
         calls.append(len(sequence))
         if fails_after is not None and len(calls) > fails_after:
-            raise RuntimeError("secret of the inside")
+            raise fault("secret of the inside")
         time.sleep(seconds)
         row = np.zeros(tokenizer.vocab_size)
         row[ids[(len(sequence) - 1) % len(ids)]] = 50.0

@@ -172,7 +172,7 @@ class Aside:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._calls: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
-        self._results: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
+        self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def __call__(self, do: Callable[[], T]) -> T:
@@ -201,7 +201,7 @@ class Aside:
         while (do := self._calls.get()) is not None:
             try:
                 self._results.put((do(), None))
-            except Exception as error:
+            except BaseException as error:
                 self._results.put((None, error))
 
 

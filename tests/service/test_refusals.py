@@ -221,9 +221,15 @@ def test_a_body_that_does_not_come():
         assert service.post({"prompt": "", "max_new_tokens": 1}).status_code == 200
 
 
+class Panic(BaseException):
+    """As a library raises that is not Python inside."""
+
+
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_fault_inside_is_a_500_without_a_trace(stream, caplog):
-    with serving(writes("a", fails_after=0)) as service:
+@pytest.mark.parametrize("fault", [RuntimeError, Panic])
+def test_a_fault_inside_is_a_500_without_a_trace(stream, fault, caplog):
+    engine = writes("a", fails_after=0, fault=fault)
+    with serving(engine, workers=1) as service:
         body = {"prompt": "a", "stream": stream}
         with caplog.at_level(logging.ERROR, "specdec.service"):
             answer = service.post(body, headers={"x-request-id": "mine-1"})
@@ -234,6 +240,8 @@ def test_a_fault_inside_is_a_500_without_a_trace(stream, caplog):
         (record,) = caplog.records
         assert "mine-1" in record.getMessage()
         assert "secret of the inside" in str(record.exc_info)
+        # And the worker goes on.
+        assert service.post(body).status_code == 500
 
 
 @pytest.mark.parametrize("path", ["/generate", "/v1/completions"])
