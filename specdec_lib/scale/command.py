@@ -156,6 +156,8 @@ def main(options: argparse.Namespace) -> None:
     sweep = make()
     started = _start(options, settings | where)
     progress = _Progress()
+    file = Path(options.output)
+    is_new = not file.exists()
     clock = perf_counter()
     try:
         records = run(
@@ -170,6 +172,8 @@ def main(options: argparse.Namespace) -> None:
     except BaseException:
         if started is not None:
             _try(started.failed)
+        if is_new and file.exists() and not file.stat().st_size:
+            file.unlink()  # as where Ray is missing, or does not answer
         if progress.made:
             print(
                 f"\nspecdec: {progress.made} records more are in {options.output}; the "

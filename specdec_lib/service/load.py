@@ -32,8 +32,15 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-import httpx
-import psutil  # type: ignore[import-untyped,unused-ignore]
+try:
+    import httpx
+    import psutil  # type: ignore[import-untyped,unused-ignore]
+except ImportError as error:
+    missing = f"this needs {error.name}: pip install 'specdec_lib[load]'"
+    if __name__ == "__main__":
+        print(f"load: error: {missing}", file=sys.stderr)
+        raise SystemExit(2) from None
+    raise ImportError(missing, name=error.name) from error
 
 from ..engine import Completion, Engine
 from ..pair import book_pair

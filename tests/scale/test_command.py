@@ -145,6 +145,20 @@ def test_bad_input_is_named(tmp_path, capsys, flags, message):
     assert not path.exists()
 
 
+def test_without_ray_the_extra_is_named_and_no_file_is_left(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    old = tmp_path / "old.jsonl"
+    old.touch()
+    for path in (tmp_path / "new.jsonl", old):
+        assert sweep("-o", path, *FLAGS, "--ray", "local") == 2
+        assert capsys.readouterr().err == (
+            "specdec: error: this needs ray: pip install 'specdec_lib[scale]'\n"
+        )
+    assert list(tmp_path.iterdir()) == [old]  # what was there before is left
+
+
 def test_workers_are_a_number_or_all(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         sweep("-o", tmp_path / "a.jsonl", "--workers", "many")

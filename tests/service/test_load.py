@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from dataclasses import replace
 
 import psutil
@@ -96,3 +98,17 @@ def test_the_command_prints_the_table(book, tmp_path, capsys):
     assert [line.split()[0] for line in out.splitlines()] == ["clients", "1", "3"]
     assert err == ""
     assert '"p99_ms"' in path.read_text()
+
+
+@pytest.mark.parametrize("missing", ["httpx", "psutil"])
+def test_the_extra_is_named(missing):
+    code = (
+        "import runpy, sys; "
+        f"sys.modules[{missing!r}] = None; "
+        "runpy.run_module('specdec_lib.service.load', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"load: error: this needs {missing}: pip install 'specdec_lib[load]'\n"
+    )
