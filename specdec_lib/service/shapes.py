@@ -11,9 +11,6 @@ from .jobs import Job, Outcome
 from .schemas import ChatRequest, CompletionRequest
 from .sse import DONE, event
 
-# OpenAI has no word for the other ends; "specdec" in the answer says which it was.
-OPENAI_REASONS = {"stop": "stop"}
-
 
 class Shape(Protocol):
     def whole(self, job: Job, outcome: Outcome) -> dict[str, Any]:
@@ -173,7 +170,9 @@ class ChatShape(OpenAIShape):
 
 
 def _reason(outcome: Outcome) -> str:
-    return OPENAI_REASONS.get(outcome.completion.finish_reason or "", "length")
+    """OpenAI has no word for the other ends; "specdec" in the answer says which it
+    was."""
+    return "stop" if outcome.completion.finish_reason == "stop" else "length"
 
 
 def _usage(outcome: Outcome) -> dict[str, int]:

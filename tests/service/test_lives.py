@@ -231,7 +231,7 @@ def test_a_client_that_does_not_read_is_let_go(monkeypatch, closing):
         )
         wait_for(lambda: service.connections == 1, "the connection")
         wait_for(lambda: service.connections == 0, "its end", 5)
-        assert service.workers.running == 0
+        wait_for(lambda: service.workers.running == 0, "its place", 1)
 
 
 def test_a_client_that_asks_nothing_is_let_go(monkeypatch):
