@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -260,7 +261,7 @@ def _where(options: argparse.Namespace) -> dict[str, Any]:
         raise ValueError("--timed is for one process: times of several are not fair")
     if options.ray:
         address = None if options.ray == "local" else options.ray
-        if address is not None and ":" not in address and address != "auto":
+        if address and not re.fullmatch(r".+:\d+|\w+://.+|auto", address):
             raise ValueError(f"--ray must be 'local' or HOST:PORT, got {address!r}")
         return {"where": "ray", "workers": options.workers, "address": address}
     if (options.workers or 1) > 1:

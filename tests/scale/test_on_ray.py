@@ -117,7 +117,7 @@ def test_no_cluster_is_named_at_once(tmp_path, capsys):
     assert "Ray cluster 127.0.0.1:1 does not answer" in capsys.readouterr().err
     for wrong in ("here", "127.0.0.1:x"):
         assert cli.main([*flags, "--ray", wrong]) == 2
-        assert "address must be HOST:PORT, or 'auto'" in capsys.readouterr().err
+        assert "--ray must be 'local' or HOST:PORT" in capsys.readouterr().err
     assert time.monotonic() - started < 30
 
 
