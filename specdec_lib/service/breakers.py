@@ -394,7 +394,7 @@ class _Session:
         self, draft: Any, use: Use, vocab_size: int, prompt: Sequence[int]
     ) -> None:
         self._use, self._size = use, vocab_size
-        self._draws_its_guesses = isinstance(draft, ModelDraft)
+        self._draws_its_guesses = type(draft) is ModelDraft
         self._session = self._try(lambda: draft.start(prompt), None)
 
     def propose(self, k: int, rng: RandomSource) -> Proposal:

@@ -147,6 +147,16 @@ def test_a_call_that_does_not_come_back_is_a_504_too(monkeypatch):
         wait_for(lambda: service.workers.running == 0, "its place")
 
 
+def test_calls_that_do_not_come_back_hold_up_the_end_once(monkeypatch):
+    monkeypatch.setattr("specdec_lib.service.jobs.OVERRUN", 0.5)
+    with serving(writes("a", 3.0), workers=4, deadline=0.1) as service:
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(lambda _: ask(service), range(4)))
+        assert {answer.status_code for answer in answers} == {504}
+        ended = time.monotonic()
+    assert time.monotonic() - ended < 1.5  # not half a second for each of them
+
+
 def test_a_client_that_reads_late_still_gets_all():
     body = GenerateRequest(prompt="", stream=True)
     task = generate_task(body, Settings(deadline=0.01))
