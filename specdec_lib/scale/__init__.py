@@ -80,8 +80,9 @@ def run(
         needs this library.
     make
         makes the same sweep in each worker; an importable function, or a
-        ``functools.partial`` of one. None: the sweep is sent to the workers, and has to
-        be picklable.
+        ``functools.partial`` of one; on Ray any function. None: the sweep is sent to
+        the workers, and has to be picklable; on Ray by its ``cloudpickle``, which also
+        takes what a notebook defines.
     on_loss
         called with how many cells are run again, where a process was lost. Ray runs
         them again by itself.

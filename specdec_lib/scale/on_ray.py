@@ -7,7 +7,6 @@ so small that they come back with the answer, and so cannot be lost any more.
 from __future__ import annotations
 
 import os
-import pickle
 import socket
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -164,7 +163,8 @@ def _connected(
             )
         yield False
     elif address is None:
-        with local_ray(workers, STORE + 2 * len(pickle.dumps(make))):
+        # As Ray will send it: that may be a function which pickle itself cannot.
+        with local_ray(workers, STORE + 2 * len(ray.cloudpickle.dumps(make))):
             yield True
     else:
         _knock(address)

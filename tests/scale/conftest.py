@@ -40,9 +40,13 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quiet_extras():
-    """Nothing is reported to anyone, and a server that is gone is given up soon."""
+def quiet_extras(root):
+    """Nothing is reported to anyone, and a server that is gone is given up soon.
+
+    Workers of Ray find what these tests define.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(root), str(root / "tests")]))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
         patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
@@ -55,7 +59,7 @@ def quiet_extras():
 
 
 @pytest.fixture(scope="session")
-def ray_cluster(root):
+def ray_cluster():
     """Two nodes with a processor each; the second, .worker, may be killed."""
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     import ray
@@ -64,21 +68,19 @@ def ray_cluster(root):
 
     small = {"num_cpus": 1, "object_store_memory": 80_000_000}
     quick = {"health_check_period_ms": 500, "health_check_failure_threshold": 3}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(root), str(root / "tests")]))
+    with patience():
+        cluster = cluster_utils.Cluster(
+            initialize_head=True,
+            head_node_args={**small, "include_dashboard": False}
+            | {"_system_config": quick},
+        )
+    try:
         with patience():
-            cluster = cluster_utils.Cluster(
-                initialize_head=True,
-                head_node_args={**small, "include_dashboard": False}
-                | {"_system_config": quick},
-            )
-        try:
-            with patience():
-                cluster.worker = cluster.add_node(**small)
-            yield cluster
-        finally:
-            ray.shutdown()
-            cluster.shutdown()
+            cluster.worker = cluster.add_node(**small)
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
 
 
 @pytest.fixture(scope="session")

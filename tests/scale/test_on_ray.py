@@ -1,6 +1,7 @@
 """A sweep on a real Ray cluster: the same records, also where a node is killed."""
 
 import functools
+import pickle
 import subprocess
 import sys
 import time
@@ -110,6 +111,17 @@ def test_a_cluster_of_its_own(records, tmp_path, capsys):
     assert len(read_records(path)) == 2
 
 
+def test_a_function_without_an_import_path_makes_its_own_cluster(records):
+    def make():
+        return small_sweep()
+
+    with pytest.raises((AttributeError, pickle.PicklingError)):
+        pickle.dumps(make)
+    found = scale.run(small_sweep(), where="ray", workers=1, make=make)
+    assert found == records
+    assert not ray.is_initialized()
+
+
 def test_no_cluster_is_named_at_once(tmp_path, capsys):
     started = time.monotonic()
     flags = ["sweep", "-o", str(tmp_path / "a.jsonl"), "--prompts", "1"]
@@ -117,7 +129,9 @@ def test_no_cluster_is_named_at_once(tmp_path, capsys):
     assert "Ray cluster 127.0.0.1:1 does not answer" in capsys.readouterr().err
     for wrong in ("here", "127.0.0.1:x"):
         assert cli.main([*flags, "--ray", wrong]) == 2
-        assert "--ray must be 'local' or HOST:PORT" in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert "HOST:PORT" in error
+        assert f"got {wrong!r}" in error
     assert time.monotonic() - started < 30
 
 

@@ -70,8 +70,9 @@ def test_every_stop_says_what_the_stored_pairs_say(power: Widget) -> None:
             for x, y in re.findall(r"(\d) %: (\d\.\d\d)[,.]", caption)
         }
         for name, x in logs().items():
+            # The table ends at three decimals: one group may fall to the other side.
             share = slower(x[: groups * n].reshape(groups, n), n)
-            assert told[name] == pytest.approx(share, abs=0.0051 + 1 / groups / 2)
+            assert told[name] == pytest.approx(share, abs=0.0051 + 1 / groups)
 
 
 def test_the_theory_is_what_a_simulation_finds(power: Widget) -> None:
