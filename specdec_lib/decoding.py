@@ -293,6 +293,10 @@ class _Loop:
         started = perf_counter()
         proposal = self.session.propose(k, self.rng)
         seconds = perf_counter() - started
+        if not hasattr(getattr(proposal, "tokens", None), "__len__"):
+            raise TypeError(
+                f"draft must return a Proposal with a tuple of tokens, got {proposal!r}"
+            )
         length = len(proposal.tokens)
         if proposal.parents is not None:
             parents = check_parents(proposal.parents, length, "proposal.parents")

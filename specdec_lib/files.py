@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import stat
+import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,12 +17,39 @@ import numpy as np
 AnyPath = str | os.PathLike[str]
 
 
+def open_file(path: AnyPath) -> BinaryIO:
+    """``path``, open to be read.
+
+    ValueError for a pipe or a device, which may keep a reader waiting for ever; OSError
+    for what cannot be opened.
+    """
+    _check_kind(path, os.stat(path).st_mode)
+    return open(path, "rb")
+
+
+def _check_kind(path: AnyPath, mode: int) -> None:
+    """ValueError unless it is a file, or a folder, of which the system itself tells."""
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise ValueError(f"{path} must be a file, it is a pipe or a device")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What ``text`` says in JSON; ValueError for text that does not, or too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def write_atomically(path: AnyPath, write: Callable[[BinaryIO], object]) -> None:
     """Replace ``path`` by what ``write(file)`` writes, once all of it is on the disk.
 
-    On any error the old file stays as it was, and nothing is left beside it.
+    On any error the old file stays as it was, and nothing is left beside it. OSError
+    names ``path``; ValueError for a pipe or a device, which would be lost.
     """
     final = Path(path)
+    if final.exists():
+        _check_kind(path, final.stat().st_mode)
     unfinished = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
         with open(unfinished, "wb") as file:
@@ -25,8 +57,13 @@ def write_atomically(path: AnyPath, write: Callable[[BinaryIO], object]) -> None
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, final)
+    except OSError as error:
+        if error.errno is not None:  # not of the file beside it, which nobody named
+            error.filename, error.filename2 = str(final), None
+        raise
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):  # where even that fails, the first error is the news
+            unfinished.unlink(missing_ok=True)
 
 
 def write_archive(path: AnyPath, kind: str, version: int, **arrays: Any) -> None:
@@ -38,24 +75,41 @@ def write_archive(path: AnyPath, kind: str, version: int, **arrays: Any) -> None
 def read_archive(path: AnyPath, kind: str, version: int) -> dict[str, Any]:
     """The arrays of an archive; nothing in it is ever unpickled.
 
-    Raises ValueError naming the file if it is broken, or of another kind or version.
+    They take no more memory than the file is long, whatever it says of itself. Raises
+    ValueError naming the file if it is broken, or of another kind or version.
     """
-    try:
-        with open(path, "rb") as file:
+    with open_file(path) as file:
+        try:
             if file.read(2) != b"PK":  # NumPy would take it for a pickle, and say so
                 raise ValueError("it is no archive of arrays")
+            _check_archive(file, os.fstat(file.fileno()).st_size)
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
                 content = {name: archive[name] for name in archive.files}
-        found = str(content.pop("format")), int(content.pop("version"))
-    except (FileNotFoundError, IsADirectoryError, PermissionError):
-        raise
-    except Exception as error:  # many kinds, by where the file breaks
-        name = kind.removeprefix("specdec ")
-        raise ValueError(f"{path} is not a saved {name}: {error}") from error
+            found = str(content.pop("format")), int(content.pop("version"))
+        except Exception as error:  # many kinds, by where the file breaks
+            name = kind.removeprefix("specdec ")
+            raise ValueError(f"{path} is not a saved {name}: {error}") from error
     if found != (kind, version):
         raise ValueError(
             f"{path} must be a {kind} of version {version}, "
-            f"got {found[0]!r} of version {found[1]}"
+            f"got {found[0][:60]!r} of version {found[1]}"
         )
     return content
+
+
+def _check_archive(file: BinaryIO, size: int) -> None:
+    """ValueError unless each array is as long as it says, all of them in ``size``."""
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        if sum(member.file_size for member in members) > size:
+            raise ValueError(f"it has {size} bytes, and says that it holds more")
+        if (broken := archive.testzip()) is not None:
+            raise ValueError(f"its {broken!r} is not what was written")
+        for member in members:
+            with archive.open(member) as array:
+                if np.lib.format.read_magic(array) != (1, 0):
+                    raise ValueError(f"its {member.filename!r} is of another version")
+                shape, _, dtype = np.lib.format.read_array_header_1_0(array)
+                if math.prod(shape) * dtype.itemsize != member.file_size - array.tell():
+                    raise ValueError(f"its {member.filename!r} is not of shape {shape}")

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .files import read_archive, write_archive
+from .files import parse_json, read_archive, write_archive
 from .models import check_parents, check_path, check_rewind, check_tokens
 from .ngram_tables import (
     Ints,
@@ -44,6 +44,8 @@ from .ngram_tables import (
 Floats = NDArray[np.float64]
 
 MAX_ORDER = 8
+MAX_ADD_K = 1e100  # times a vocabulary it is still a number
+MIN_BACKOFF = 1e-30  # to the power of MAX_ORDER it is still above 0
 SMOOTHINGS = ("add-k", "jelinek-mercer", "kneser-ney", "stupid-backoff")
 FORMAT, VERSION = "specdec n-gram model", 1
 
@@ -81,12 +83,15 @@ class Settings:
                 f"got {self.smoothing!r}"
             )
         add_k = _floats("add_k", self.add_k)
-        if add_k.shape != () or not 0 < add_k < np.inf:
-            raise ValueError(f"add_k must be one number above 0, got {self.add_k}")
-        backoff = _floats("backoff", self.backoff)
-        if backoff.shape != () or not 0 < backoff <= 1:
+        if add_k.shape != () or not 0 < add_k <= MAX_ADD_K:
             raise ValueError(
-                f"backoff must be one number in (0, 1], got {self.backoff}"
+                f"add_k must be one number in (0, {MAX_ADD_K:g}], got {self.add_k}"
+            )
+        backoff = _floats("backoff", self.backoff)
+        if backoff.shape != () or not MIN_BACKOFF <= backoff <= 1:
+            raise ValueError(
+                f"backoff must be one number in [{MIN_BACKOFF:g}, 1], "
+                f"got {self.backoff}"
             )
         mix = _floats("interpolation", self.interpolation)
         if mix.shape not in ((), (self.order,)) or not ((mix >= 0) & (mix < 1)).all():
@@ -582,7 +587,8 @@ class NGramModel:
         try:
             settings = _read_settings(str(arrays["settings"]))
             tokens = max(settings.vocab_size, _boundary(settings) + 1)
-            return cls(read_tables(arrays, settings.order, tokens), settings)
+            tables = read_tables(arrays, settings.order, tokens, _boundary(settings))
+            return cls(tables, settings)
         except (AttributeError, KeyError, ValueError, TypeError) as error:
             raise BrokenModelError(str(error)) from error
 
@@ -592,7 +598,7 @@ class BrokenModelError(ValueError):
 
 
 def _read_settings(text: str) -> Settings:
-    return Settings(**{name: _plain(value) for name, value in json.loads(text).items()})
+    return Settings(**{name: _plain(value) for name, value in parse_json(text).items()})
 
 
 # ---- a sequence being read

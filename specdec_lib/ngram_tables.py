@@ -177,11 +177,14 @@ def continuation_counts(tables: list[Table]) -> list[Ints]:
     return [*adjusted, tables[-1].seen]
 
 
-def read_tables(arrays: Mapping[str, Ints], order: int, tokens: int) -> list[Table]:
+def read_tables(
+    arrays: Mapping[str, Ints], order: int, tokens: int, boundary: int
+) -> list[Table]:
     """Tables from named arrays, checked so that no later look-up can leave them.
 
-    The names are ``seen_1``, and the fields of each ``Table`` followed by _2, _3 and so
-    on. Raises KeyError for a missing one, ValueError for what cannot be.
+    ``boundary`` begins a sequence, so it never ends an m-gram. The names are
+    ``seen_1``, and the fields of each ``Table`` followed by _2, _3 and so on. Raises
+    KeyError for a missing one, ValueError for what cannot be.
     """
     given = {"seen_1": arrays["seen_1"]}
     for m in range(2, order + 1):
@@ -191,12 +194,18 @@ def read_tables(arrays: Mapping[str, Ints], order: int, tokens: int) -> list[Tab
             raise ValueError(f"{name} must be a row of integers")
         if array.size and int(array.min()) < 0:
             raise ValueError(f"{name} must not be negative")
+        if name.startswith("seen") and array.sum(dtype=float) > 2**53:
+            raise ValueError(f"{name} must count at most 2**53 tokens")
     if len(given["seen_1"]) != tokens or not given["seen_1"].any():
         raise ValueError(f"seen_1 must have one count for each of {tokens} tokens")
+    if given["seen_1"][boundary]:
+        raise ValueError(f"seen_1 must be 0 at {boundary}, which begins a sequence")
     tables = [_unigrams(given["seen_1"])]
     for m in range(2, order + 1):
         table = Table(*(given[f"{field}_{m}"] for field in Table._fields))
         _check_table(table, m, tables[-1].size, tokens)
+        if (table.token == boundary).any():
+            raise ValueError(f"token_{m} must not be {boundary}, the beginning")
         tables.append(table)
     return tables
 

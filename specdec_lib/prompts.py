@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from .files import AnyPath
+from .files import AnyPath, open_file
 
 KINDS = ("grounded", "open")
 
@@ -79,7 +79,8 @@ def read_prompts(path: AnyPath) -> tuple[Prompt, ...]:
     ValueError for a file without prompts, and for one that cannot be read so.
     """
     try:
-        content = Path(path).read_bytes().decode("utf-8-sig")
+        with open_file(path) as file:
+            content = file.read().decode("utf-8-sig")
         if Path(path).suffix == ".toml":
             entries = tomllib.loads(content)["prompt"]
         else:
@@ -90,6 +91,8 @@ def read_prompts(path: AnyPath) -> tuple[Prompt, ...]:
             _prompt(**{"name": str(i), **unsaid, **entry})
             for i, entry in enumerate(entries, 1)
         )
+    except RecursionError:
+        raise ValueError(f"{path} holds no prompts: it is nested too deeply") from None
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise ValueError(
             f"{path} holds no prompts that can be read: {error}"

@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .files import write_atomically
+from .files import open_file, parse_json, write_atomically
 from .models import check_count
 from .randomness import SeededRandom
 
@@ -57,6 +57,7 @@ class Cell(NamedTuple):
 def open_log(path: AnyPath) -> tuple[dict[Cell, Record], IO[bytes]]:
     """The whole records of a file, and the file, open for more of them."""
     Path(path).touch()
+    open_file(path).close()  # a pipe could not be read from again
     log = open(path, "r+b")  # noqa: SIM115 - the caller closes it
     try:
         content = log.read()
@@ -75,8 +76,9 @@ def _parse_lines(content: bytes, path: AnyPath) -> dict[Cell, Record]:
     records: dict[Cell, Record] = {}
     for number, line in enumerate(content.split(b"\n")[:-1], start=1):
         try:
-            record = json.loads(line)
+            record = parse_json(line)
             cell = Cell(*(record[name] for name in Cell._fields))
+            hash(cell)  # TypeError for a list or a dict in it
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(
                 f"{path}, line {number}, is no record of a sweep: {line[:60]!r}"
@@ -93,11 +95,15 @@ def read_records(path: AnyPath) -> list[Record]:
     An unfinished last line of JSON Lines is left out. ValueError naming the file for
     one that holds no records.
     """
-    content = Path(path).read_bytes()
+    with open_file(path) as file:
+        content = file.read()
     if Path(path).suffix != ".csv":
         whole = content[: content.rfind(b"\n") + 1]
         return list(_parse_lines(whole, path).values())
-    rows = list(csv.reader(io.StringIO(content.decode(), newline="")))
+    try:
+        rows = list(csv.reader(io.StringIO(content.decode(), newline="")))
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{path} is no table of records: {error}") from error
     if not rows or not set(Cell._fields) <= set(rows[0]):
         raise ValueError(f"{path} is no table of records: it needs {Cell._fields}")
     head, *lines = rows

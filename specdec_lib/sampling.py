@@ -89,9 +89,11 @@ class Sampler:
 
         Row i of an (n, V) array is for the token after ``prefix + drafted[:i]``; only
         processors look at these. A logit may be -inf (impossible), not NaN or +inf,
-        and not -inf for all tokens: ValueError.
+        and not -inf for all tokens: ValueError. TypeError for what are no real numbers.
         """
         given = np.asarray(logits)
+        if given.dtype.kind in "cSUVmM":  # complex ones would lose half of themselves
+            raise TypeError(f"logits must be real numbers, got {given.dtype}")
         if given.ndim not in (1, 2) or given.shape[-1] == 0:
             raise ValueError(
                 f"logits must have shape (V,) or (n, V) with V >= 1, got {given.shape}"

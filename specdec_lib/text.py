@@ -27,7 +27,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .files import write_atomically
+from .files import open_file, parse_json, write_atomically
 
 Pair = tuple[int, int]
 
@@ -53,6 +53,8 @@ _WORD = re.compile(
     r"|[^\S\n]{1,64}(?!\S)|[^\S\n]"  # other white space, less a last one
 )
 _CACHE_LIMIT = 1 << 16
+# No word is longer than a space, 64 letters, a mark and 8 letters of 4 bytes each.
+_MAX_PIECE = 4 * (1 + 64 + 1 + 8)
 
 
 class Tokenizer:
@@ -63,7 +65,8 @@ class Tokenizer:
     says. Two tokenizers are equal when their merges are.
 
     `merges`: pairs of ids, each id smaller than that of the merge itself. Raises
-    ValueError for a pair that is repeated or names an id that does not yet exist.
+    ValueError for a pair that is repeated or names an id that does not yet exist, and
+    for a piece of more bytes than a word can have (296).
 
     Source: Sennrich, Haddow and Birch (2016), section 3.2; on bytes as in Radford et
     al. (2019), section 2.2.
@@ -90,7 +93,13 @@ class Tokenizer:
             if pair in self._rank:
                 raise ValueError(f"merges: the pair {pair} is given twice")
             self._rank[pair] = new
-            self._bytes.append(self._bytes[left] + self._bytes[right])
+            piece = self._bytes[left] + self._bytes[right]
+            if len(piece) > _MAX_PIECE:  # a few merges could else fill all memory
+                raise ValueError(
+                    f"merges: merge {new - FIRST_MERGE} makes a piece of {len(piece)} "
+                    f"bytes; no word has more than {_MAX_PIECE}"
+                )
+            self._bytes.append(piece)
         self._cache: dict[str, list[int]] = {}
 
     @classmethod
@@ -177,15 +186,17 @@ class Tokenizer:
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
         """Read what `save` wrote. Raises ValueError naming the file if it is not."""
         try:
-            record: Any = json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError as error:  # not JSON, or not even UTF-8
+            with open_file(path) as file:
+                content = file.read()
+            record: Any = parse_json(content.decode())
+        except ValueError as error:  # not a file, not JSON, or not even UTF-8
             raise ValueError(f"{path}: not a tokenizer file ({error})") from None
         if not isinstance(record, dict) or record.get("format") != "specdec tokenizer":
             raise ValueError(f"{path}: not a tokenizer file")
         if record.get("version") != 1:
             raise ValueError(
-                f"{path}: version {record.get('version')!r} of the tokenizer format; "
-                "this library reads version 1"
+                f"{path}: version {record.get('version')!r:.60} of the tokenizer "
+                "format; this library reads version 1"
             )
         try:
             return cls(record["merges"])
@@ -482,7 +493,7 @@ def read_corpus(
     come in the order of their paths. In a folder, hidden files and folders and empty
     files are passed over. Raises FileNotFoundError where there is nothing to read,
     and ValueError, naming the file, for one that is empty, larger than `max_bytes`,
-    or not UTF-8.
+    not UTF-8, or a pipe.
     """
     path = Path(path)
     if not path.is_dir():
@@ -515,7 +526,7 @@ def read_text(path: str | os.PathLike[str], max_bytes: int = 256 * 2**20) -> str
     decoder = codecs.getincrementaldecoder("utf-8")()
     parts: list[str] = []
     size = 0  # bytes given to the decoder
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         while block := file.read(2**20):
             waiting = len(decoder.getstate()[0])  # bytes of a character begun before
             try:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ..decoding import Generation, generate
 from ..drafts import Draft, ModelDraft, PromptLookup
 from ..experiments import cut_prompts
-from ..files import AnyPath, write_atomically
+from ..files import AnyPath, open_file, parse_json, write_atomically
 from ..metrics import Metrics
 from ..models import check_count
 from ..pair import Pair, book_pair
@@ -224,12 +224,13 @@ def write_baseline(baseline: Mapping[str, Any], path: AnyPath) -> None:
 def read_baseline(path: AnyPath) -> dict[str, Any]:
     """What ``write_baseline`` wrote; ValueError naming the file for anything else."""
     try:
-        baseline = json.loads(Path(path).read_text(encoding="utf-8"))
+        with open_file(path) as file:
+            baseline = parse_json(file.read())
         found = baseline["format"], baseline["version"]
         ratios, counts = baseline["log_ratios"], baseline["counts"]
         whole = set(ratios) == set(RATIOS) and min(map(len, ratios.values())) >= 2
         known = isinstance(counts, dict) and isinstance(baseline["machine"], dict)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no baseline of specdec bench: {error}") from error
     if found != (FORMAT, VERSION) or not (whole and known):
         raise ValueError(

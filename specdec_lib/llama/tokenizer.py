@@ -16,6 +16,7 @@ import tokenizers
 from numpy.typing import NDArray
 from tokenizers import pre_tokenizers
 
+from ..sampling import is_integer
 from .gguf_file import GGUFFile
 
 # How a text is cut into words before byte pairs are joined, by the name in the file.
@@ -69,8 +70,14 @@ class LlamaTokenizer:
             raise ValueError(
                 f"kinds must be {len(tokens)} numbers, one a token, got {len(kinds)}"
             )
+        if not all(isinstance(token, str) for token in tokens):
+            raise TypeError("tokens must be strings")
+        if not isinstance(chat_template, str | None):
+            raise TypeError(f"chat_template must be a string, got {chat_template!r}")
         given = {"bos_id": [bos_id], "eos_id": [eos_id], "stop_ids": stop_ids}
         for name, id in ((name, id) for name, ids in given.items() for id in ids):
+            if id is not None and not is_integer(id):
+                raise TypeError(f"{name} must be an integer, got {id!r}")
             if id is not None and not 0 <= id < len(tokens):
                 raise ValueError(
                     f"{name} must be inside 0 .. {len(tokens) - 1}, got {id}"
@@ -120,6 +127,10 @@ class LlamaTokenizer:
             )
         except ValueError as error:
             raise ValueError(f"{file.path}: {error}") from error
+        except (TypeError, AttributeError) as error:  # a number for a string, say
+            raise ValueError(
+                f"{file.path}: a field of its tokenizer is of the wrong kind: {error}"
+            ) from error
 
     @property
     def vocab_size(self) -> int:
@@ -285,7 +296,7 @@ def _jinja() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     def refuse(message: str) -> None:
-        raise ValueError(f"messages: the chat template refuses them: {message}")
+        raise Refusal(f"messages: the chat template refuses them: {message}")
 
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.globals["raise_exception"] = refuse
@@ -293,10 +304,14 @@ def _jinja() -> Any:
     return environment
 
 
-def _render(template: str, **values: Any) -> str:
-    from jinja2 import TemplateError
+class Refusal(ValueError):
+    """What a chat template says itself of messages that it will not have."""
 
+
+def _render(template: str, **values: Any) -> str:
     try:
         return str(_jinja().from_string(template).render(**values))
-    except TemplateError as error:
+    except Refusal:
+        raise
+    except Exception as error:  # a template is a program: whatever goes wrong in it
         raise ValueError(f"messages: the chat template fails: {error}") from error

@@ -109,7 +109,12 @@ def checked(
         check_tokens(proposal.tokens, p.shape[1], "proposal.tokens")
     if proposal.probabilities is None:
         return p, None
-    q = np.asarray(proposal.probabilities, dtype=np.float64)
+    given = np.asarray(proposal.probabilities)
+    if given.dtype.kind in "cSUVmM":
+        raise TypeError(
+            f"proposal.probabilities must be real numbers, got {given.dtype}"
+        )
+    q = np.asarray(given, dtype=np.float64)
     if q.shape != (n, p.shape[1]):
         raise ValueError(
             f"proposal.probabilities must have shape {(n, p.shape[1])} or be None, "

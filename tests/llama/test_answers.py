@@ -303,7 +303,7 @@ def test_flags_that_contradict(capsys, path):
     pair.write_bytes(b"PK")
     code, _, error = run(capsys, "models", "distill", pair)
     assert code == 2
-    assert "model must be a real one" in error
+    assert "MODEL must be a real one" in error
 
 
 def test_prompts_of_ones_own(tmp_path):
