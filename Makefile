@@ -7,8 +7,8 @@ PY = .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book html lab test check bench notebooks screenshots vendor lock peers \
-	model clean distclean
+.PHONY: help setup book html lab test check faults bench notebooks screenshots vendor lock \
+	peers model clean distclean
 
 help:
 	@echo "Speculative Decoding, Built from Scratch"
@@ -20,6 +20,7 @@ help:
 	@echo
 	@echo "  make html        build the book into _build/html, no more"
 	@echo "  make check       the quick part of the tests: lint, types, unit tests"
+	@echo "  make faults      plant faults in the library; each must be noticed (15 minutes)"
 	@echo "  make notebooks   run the chapters and store their outputs (NB=notebooks/04*.ipynb)"
 	@echo "  make screenshots pictures of pages, wide, narrow, dark (PAGES='notebooks/04')"
 	@echo "  make model       fetch the real model of Part V (98 MB)"
@@ -46,6 +47,9 @@ test: setup
 
 check: setup
 	@$(PY) tools/run_tests.py --quick
+
+faults: setup
+	@$(PY) tools/planted_faults.py --all --report tests/planted_faults_report.json
 
 bench: setup
 	@$(PY) tools/bench.py
