@@ -199,6 +199,16 @@ def test_guesses_that_cannot_be_used_are_not_asked_for():
     assert draft.committed == [0, 1, 2, 3, 4, 0, 1]
 
 
+def test_a_draft_is_told_all_of_the_text():
+    """The whole prompt, then all that was kept, whatever it had guessed itself."""
+    draft = Scripted((3, 4, 4, 1, 4, 3, 3, 4, 0))
+    found = sd.generate(cycle(), [3, 1, 2], draft=draft, k=3, max_new_tokens=9, seed=0)
+    assert found.tokens == (3, 4, 0, 1, 2, 3, 4, 0, 1)
+    assert [each.accepted for each in found.rounds] == [2, 1, 1, 0, 0]
+    assert draft.begin == 3
+    assert draft.committed == [3, 1, 2, *found.tokens]
+
+
 def test_one_token_has_no_acceptance_rate():
     generation = sd.generate(
         TARGET, [0], draft=sd.ModelDraft(OTHER), max_new_tokens=1, seed=0
