@@ -89,7 +89,8 @@ def read_archive(path: AnyPath, kind: str, version: int) -> dict[str, Any]:
             found = str(content.pop("format")), int(content.pop("version"))
         except Exception as error:  # many kinds, by where the file breaks
             name = kind.removeprefix("specdec ")
-            raise ValueError(f"{path} is not a saved {name}: {error}") from error
+            said = str(error)[:200]  # NumPy may quote as much of the file as it likes
+            raise ValueError(f"{path} is not a saved {name}: {said}") from error
     if found != (kind, version):
         raise ValueError(
             f"{path} must be a {kind} of version {version}, "
