@@ -79,9 +79,7 @@ def test_a_stream_is_the_same_answer(book, engine, request_):
     assert {name for name, _ in pieces} <= {"message"}
     assert name == "summary"
     assert all(data["text"] for _, data in pieces)
-    check(
-        summary, alone(engine, request_), "".join(data["text"] for _, data in pieces)
-    )
+    check(summary, alone(engine, request_), "".join(data["text"] for _, data in pieces))
 
 
 def test_a_seed_is_chosen_and_told_where_none_is_given(book):

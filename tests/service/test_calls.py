@@ -55,9 +55,7 @@ def test_what_a_state_can_do_beyond_the_contract_is_still_used():
     draft = sd.TreeDraft(target, sd.Sampler(), sd.tree_shape([2, 1]))
     engine = sd.Engine(target, sd.Tokenizer(), draft)
     options = dict(max_new_tokens=12, seed=1)
-    plain = engine.complete(
-        "abc", sampler=GREEDY, verify=sd.verify_tree, **options
-    )
+    plain = engine.complete("abc", sampler=GREEDY, verify=sd.verify_tree, **options)
     alone, target.used = target.used, Counter()
     same = guarded(engine, plainly, verify=sd.verify_tree).complete("abc", **options)
     assert same.tokens == plain.tokens
