@@ -46,6 +46,17 @@ SECONDS = "unit/test_metrics::test_seconds_add_up"
 NOTHING = "unit/test_metrics::test_a_ratio_of_nothing_is_none"
 
 
+def test_the_report_is_of_this_catalogue():
+    """Else: make faults."""
+    path = tool.ROOT / "tests" / "planted_faults_report.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    killers = [each["killed_by"] for each in found["faults"]]
+    assert found == tool.report(list(map(tool.entry, FAULTS, killers)))
+    assert found["killed"] == found["planted"] == len(FAULTS)
+    for fault, killer in zip(FAULTS, killers, strict=True):
+        assert killer.partition("[")[0] in map(tool.node, fault.tests)
+
+
 def written(path, *faults):
     """A catalogue with these: name, fragment, what takes its place, test."""
     lines = []
