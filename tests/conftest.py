@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 # A failed check in there then tells the values, as one in a test does.
-pytest.register_assert_rewrite("site_kit")
+pytest.register_assert_rewrite("site_kit", "lab_kit")
 
 ROOT = Path(__file__).resolve().parents[1]
 
