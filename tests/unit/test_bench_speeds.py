@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from clock_kit import Clock, Guess, SlowModel, SlowState
 
 import specdec_lib as sd
 from specdec_lib import decoding
@@ -11,67 +12,11 @@ GREEDY = sd.Sampler(temperature=0)
 PROMPTS = {"a": [0], "b": [7, 8]}
 
 
-class Clock:
-    """Stands still until it is told that time has passed."""
-
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(decoding, "perf_counter", clock)
     return clock
-
-
-class SlowModel:
-    """Says i + 1 after i; a call takes 1 s and a tenth for each token beyond one."""
-
-    vocab_size, bos_id, context_window = 50, None, None
-
-    def __init__(self, clock, log=None):
-        self.clock, self.log, self.slow_down = clock, log, 0.0
-
-    def start(self):
-        return SlowState(self)
-
-
-class SlowState:
-    def __init__(self, model):
-        self.model, self.length = model, 0
-
-    def extend(self, tokens):
-        if self.length == 0 and self.model.log is not None:
-            self.model.log.append(tuple(tokens))
-        self.model.clock.now += 1.0 + 0.1 * (len(tokens) - 1) + self.model.slow_down
-        self.length += len(tokens)
-        return np.log(np.eye(50)[(np.array(tokens) + 1) % 50] + 1e-9)
-
-    def rewind(self, length):
-        self.length = length
-
-
-class Guess:
-    """Guesses i + 1 after i, wrongly in place of some; 0.05 s each."""
-
-    def __init__(self, clock, wrong=()):
-        self.clock, self.wrong = clock, wrong
-
-    def start(self, prompt):
-        session = Guess(self.clock, self.wrong)
-        session.last = prompt[-1]
-        return session
-
-    def propose(self, k, rng):
-        self.clock.now += 0.05 * k
-        tokens = [(self.last + 1 + i) % 50 for i in range(k)]
-        return sd.Proposal(tuple(0 if t in self.wrong else t for t in tokens))
-
-    def commit(self, tokens):
-        self.last = tokens[-1]
 
 
 def speeds(clock, settings, model=None, prompts=PROMPTS, **options):
@@ -126,7 +71,7 @@ def test_both_prompts_count_and_the_interval_is_over_them(clock):
 def test_another_order_every_time_after_one_warm_up(clock):
     log = []
     settings = [Setting("guess", Guess(clock), k) for k in (1, 2)]
-    speeds(clock, settings, SlowModel(clock, log), repeats=12)
+    speeds(clock, settings, SlowModel(clock, log=log), repeats=12)
     # What a text reads first: the prompt, and the guesses (0, 1 or 2) after it.
     assert log[:3] == [(0,), (0, 1), (0, 1, 2)]
     turns = [log[i : i + 3] for i in range(3, len(log), 3)]

@@ -1,20 +1,11 @@
 """The comparison's arithmetic, under a clock that the test moves."""
 
-import numpy as np
 import pytest
+from clock_kit import Clock, Guess, SlowModel, SlowState
 
 import specdec_lib as sd
 from specdec_lib import comparison, decoding
 from specdec_lib.comparison import compare
-
-
-class Clock:
-    """Stands still until it is told that time has passed."""
-
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture
@@ -23,54 +14,6 @@ def clock(monkeypatch):
     monkeypatch.setattr(decoding, "perf_counter", clock)
     monkeypatch.setattr(comparison, "perf_counter", clock)
     return clock
-
-
-class SlowModel:
-    """Says i + 1 after i; a call takes 1 s and a tenth for each token beyond one."""
-
-    vocab_size, bos_id, context_window = 50, None, None
-
-    def __init__(self, clock, first_call=0.0):
-        self.clock, self.first_call, self.calls = clock, first_call, 0
-
-    def start(self):
-        return SlowState(self)
-
-
-class SlowState:
-    def __init__(self, model):
-        self.model, self.length = model, 0
-
-    def extend(self, tokens):
-        self.model.calls += 1
-        self.model.clock.now += 1.0 + 0.1 * (len(tokens) - 1)
-        if self.model.calls == 1:
-            self.model.clock.now += self.model.first_call
-        self.length += len(tokens)
-        return np.log(np.eye(50)[(np.array(tokens) + 1) % 50] + 1e-9)
-
-    def rewind(self, length):
-        self.length = length
-
-
-class Guess:
-    """Guesses i + 1 after i, and wrongly after every `wrong`-th token; 0.05 s each."""
-
-    def __init__(self, clock, wrong=()):
-        self.clock, self.wrong = clock, wrong
-
-    def start(self, prompt):
-        session = Guess(self.clock, self.wrong)
-        session.last = prompt[-1]
-        return session
-
-    def propose(self, k, rng):
-        self.clock.now += 0.05 * k
-        tokens = [(self.last + 1 + i) % 50 for i in range(k)]
-        return sd.Proposal(tuple(0 if t in self.wrong else t for t in tokens))
-
-    def commit(self, tokens):
-        self.last = tokens[-1]
 
 
 GREEDY = sd.Sampler(temperature=0)
@@ -110,7 +53,7 @@ def test_the_prediction_uses_the_acceptance_that_was_seen(clock):
 
 def test_a_slow_first_call_changes_nothing(clock):
     def run(first_call):
-        model = SlowModel(clock, first_call)
+        model = SlowModel(clock, first_call=first_call)
         return compare(
             model, [0], draft=Guess(clock), k=2, max_new_tokens=30, sampler=GREEDY
         )
