@@ -222,3 +222,22 @@ class _TreeState:
 
     def rewind(self, length):
         self.inner.rewind(length)
+
+
+# Three letters, each after the one before, and a draft that has the rows in another
+# order: small enough to follow every outcome.
+ROWS = np.log([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.3, 0.3, 0.4]])
+THREE = sd.FunctionModel(lambda seq: ROWS[seq[-1]], 3, bos_id=0)
+CHEAP = sd.FunctionModel(lambda seq: ROWS[(seq[-1] + 1) % 3], 3, bos_id=0)
+
+
+class Letters:
+    """A tokenizer of a, b and c."""
+
+    vocab_size, bos_id, eos_id = 3, 0, None
+
+    def encode(self, text):
+        return []
+
+    def piece_bytes(self, id):
+        return b"abc"[id : id + 1]

@@ -14,7 +14,18 @@ import httpx
 import numpy as np
 import pybreaker
 import pytest
-from service_kit import PATIENCE, TreeModel, figures, process, serving, wait_for
+from service_kit import (
+    CHEAP,
+    PATIENCE,
+    ROWS,
+    THREE,
+    Letters,
+    TreeModel,
+    figures,
+    process,
+    serving,
+    wait_for,
+)
 
 import specdec_lib as sd
 from specdec_lib.cli import main
@@ -246,23 +257,6 @@ def test_a_call_that_was_given_up_draws_no_more():
     rng.cut()
     with pytest.raises(RuntimeError, match="given up"):
         rng.categorical(np.array([0.5, 0.5]))
-
-
-ROWS = np.log([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.3, 0.3, 0.4]])
-THREE = sd.FunctionModel(lambda seq: ROWS[seq[-1]], 3, bos_id=0)
-CHEAP = sd.FunctionModel(lambda seq: ROWS[(seq[-1] + 1) % 3], 3, bos_id=0)
-
-
-class Letters:
-    """A tokenizer of a, b and c."""
-
-    vocab_size, bos_id, eos_id = 3, 0, None
-
-    def encode(self, text):
-        return []
-
-    def piece_bytes(self, id):
-        return b"abc"[id : id + 1]
 
 
 class Squeamish:

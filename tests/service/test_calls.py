@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
 import pytest
-from service_kit import TreeModel, serving
+from service_kit import CHEAP, THREE, Letters, TreeModel, serving
 
 import specdec_lib as sd
 from specdec_lib.service.calls import PartFailed, nested, plainly, watched
@@ -92,18 +91,6 @@ def test_without_its_draft_a_request_goes_on(engine, method, after):
 def test_with_a_draft_that_fails_samples_stay_the_targets():
     """Every outcome is followed: the draft fails in the second round, or in the first
     where it has drawn already."""
-    rows = np.log([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.3, 0.3, 0.4]])
-    target = sd.FunctionModel(lambda seq: rows[seq[-1]], 3, bos_id=0)
-    cheap = sd.FunctionModel(lambda seq: rows[(seq[-1] + 1) % 3], 3, bos_id=0)
-
-    class Three:
-        vocab_size, bos_id, eos_id = 3, 0, None
-
-        def encode(self, text):
-            return []
-
-        def piece_bytes(self, id):
-            return b"abc"[id : id + 1]
 
     def run(rng, when, drawn):
         calls = Counter()
@@ -116,11 +103,11 @@ def test_with_a_draft_that_fails_samples_stay_the_targets():
                 raise PartFailed
             return do()
 
-        engine = sd.Engine(target, Three(), cheap, k=2)
+        engine = sd.Engine(THREE, Letters(), CHEAP, k=2)
         wounded = guarded(engine, guard, sd.Sampler())
         return wounded.complete("", max_new_tokens=3, rng=rng).text
 
-    plain = sd.Engine(target, Three())
+    plain = sd.Engine(THREE, Letters())
     alone = sd.exact_distribution(
         lambda rng: plain.complete("", max_new_tokens=3, rng=rng).text
     )
