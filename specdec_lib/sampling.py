@@ -98,7 +98,9 @@ class Sampler:
             raise ValueError(
                 f"logits must have shape (V,) or (n, V) with V >= 1, got {given.shape}"
             )
-        rows = np.asarray(given if given.ndim == 2 else given[None], dtype=np.float64)
+        rows = given if given.ndim == 2 else given[None]
+        # In one order in memory: sums are rounded by it.
+        rows = np.asarray(rows, dtype=np.float64, order="C")
         if self.processors:
             rows = self._processed(rows, prefix, drafted)
         peak = rows.max(axis=1, keepdims=True) if len(rows) else rows[:, :1]

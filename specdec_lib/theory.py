@@ -10,18 +10,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .models import check_count
-from .verification.exact import check_distributions
+from .verification.exact import distributions
 
 
 def total_variation(p: ArrayLike, q: ArrayLike) -> float:
     """Half the L1 distance between two distributions of shape (V,); inside [0, 1]."""
-    p, q = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
+    p, q = np.asarray(p), np.asarray(q)
     if p.shape != q.shape or p.ndim != 1:
         raise ValueError(
             f"p and q must have the same shape (V,), got {p.shape} and {q.shape}"
         )
-    check_distributions(p[np.newaxis], "p")
-    check_distributions(q[np.newaxis], "q")
+    p = distributions(p[np.newaxis], "p")
+    q = distributions(q[np.newaxis], "q")
     return float(0.5 * np.abs(p - q).sum())
 
 

@@ -47,7 +47,7 @@ from ..engine import Engine
 from ..metrics import Round
 from ..models import are_tokens, check_parents, check_tokens, node_depths
 from ..randomness import RandomSource
-from ..verification.exact import check_distributions
+from ..verification.exact import distributions
 from .calls import NOTHING, Guard, PartFailed, plainly
 from .errors import Unavailable
 from .hooks import Hooks
@@ -550,8 +550,7 @@ def check_proposal(proposal: object, k: int, vocab_size: int) -> None:
             f"proposal.probabilities must have shape {(n, vocab_size)}, "
             f"got {np.shape(q)}"
         )
-    rows = np.asarray(q, dtype=np.float64)
-    check_distributions(rows, "proposal.probabilities")
+    rows = distributions(np.asarray(q), "proposal.probabilities")
     if not rows[np.arange(n), list(tokens)].all():
         raise ValueError("proposal.tokens must be possible by their probabilities")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -97,14 +98,14 @@ def checked(
         raise ValueError(
             "proposal must be a chain for this rule; verify_tree takes trees"
         )
-    p = np.asarray(target_probabilities, dtype=np.float64)
+    p = np.asarray(target_probabilities)
     n = len(proposal.tokens)
     if p.ndim != 2 or p.shape[0] != n + 1 or p.shape[1] == 0:
         raise ValueError(
             f"target_probabilities must have shape ({n + 1}, V) for {n} proposed "
             f"tokens, got {p.shape}"
         )
-    check_distributions(p, "target_probabilities")
+    p = distributions(p, "target_probabilities")
     if not are_tokens(proposal.tokens, p.shape[1]):
         check_tokens(proposal.tokens, p.shape[1], "proposal.tokens")
     if proposal.probabilities is None:
@@ -114,13 +115,12 @@ def checked(
         raise TypeError(
             f"proposal.probabilities must be real numbers, got {given.dtype}"
         )
-    q = np.asarray(given, dtype=np.float64)
-    if q.shape != (n, p.shape[1]):
+    if given.shape != (n, p.shape[1]):
         raise ValueError(
             f"proposal.probabilities must have shape {(n, p.shape[1])} or be None, "
-            f"got {q.shape}"
+            f"got {given.shape}"
         )
-    check_distributions(q, "proposal.probabilities")
+    q = distributions(given, "proposal.probabilities")
     for i, token in enumerate(proposal.tokens):
         if not q[i, token] > 0.0:
             raise ValueError(
@@ -130,14 +130,28 @@ def checked(
     return p, q
 
 
-def check_distributions(rows: Floats, name: str) -> None:
-    """ValueError unless every row is non-negative and sums to 1 within 1e-6."""
+def distributions(given: NDArray[Any], name: str) -> Floats:
+    """The rows of ``given`` (n, V) in float64, checked to be distributions.
+
+    Those of a coarser type sum to 1 within 1e-2 only. They are normalised, which is how
+    ``rng.categorical`` draws from them: a rule must judge what was drawn from.
+    """
+    rows = np.asarray(given, dtype=np.float64)
+    if given.dtype.kind != "f" or given.dtype.itemsize >= 8:
+        check_distributions(rows, name)
+        return rows
+    check_distributions(rows, name, within=1e-2)
+    return rows / np.add.reduce(rows, axis=1, keepdims=True)
+
+
+def check_distributions(rows: Floats, name: str, *, within: float = 1e-6) -> None:
+    """ValueError unless every row is non-negative and sums to 1."""
     if not rows.size:
         return
     if not rows.min() >= 0.0:
         raise ValueError(f"{name} must have no negative and no NaN entry")
     for i, total in enumerate(np.add.reduce(rows, axis=1).tolist()):
-        if not abs(total - 1.0) <= 1e-6:
+        if not abs(total - 1.0) <= within:
             raise ValueError(
                 f"{name} must have rows that sum to 1, row {i} sums to {total}"
             )
