@@ -39,6 +39,7 @@ from .ngram_tables import (
     name_arrays,
     position,
     read_tables,
+    tally,
 )
 
 Floats = NDArray[np.float64]
@@ -173,7 +174,7 @@ def _estimate_discounts(count: Ints) -> list[float]:
 
     Where the text is too small to give them: 0.5, 1, 1.5, as KenLM's fall-back.
     """
-    n = np.bincount(np.minimum(count, 5), minlength=6).astype(float)
+    n = tally(np.minimum(count, 5), 6).astype(float)
     if not n[1:4].all():
         return [0.5, 1.0, 1.5]
     y = n[1] / (n[1] + 2 * n[2])

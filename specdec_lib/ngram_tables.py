@@ -47,8 +47,16 @@ class Table(NamedTuple):
 
 def _lengths(table: Table) -> Ints:
     """How many m-grams each context has."""
-    start = table.start.astype(np.int64)
+    start = table.start.astype(np.intp)
     return start[1:] - start[:-1]
+
+
+def tally(values: Ints, minlength: int) -> Ints:
+    """``np.bincount`` of integers of any width.
+
+    On machines of 32 bits, such as Python in a browser, it refuses wider ones.
+    """
+    return np.bincount(values.astype(np.intp, copy=False), minlength=minlength)
 
 
 def _narrow(values: Ints, largest: int | None = None) -> Ints:
@@ -89,7 +97,7 @@ def _tabulate(
         count = np.append(first[1:], len(order))[: len(first)] - first
     elif len(first):
         count = np.add.reduceat(count[order], first)
-    per_context = np.bincount(context[first], minlength=contexts)
+    per_context = tally(context[first], contexts)
     table = Table(
         token=token[first],
         seen=_narrow(count),
@@ -115,7 +123,7 @@ def count_ngrams(text: Ints, boundary: int, order: int, tokens: int) -> list[Tab
     begins = text == boundary
     age = places - np.maximum.accumulate(np.where(begins, places, 0))
     age = np.minimum(age, order).astype(np.uint8)  # tokens since the last boundary
-    tables = [_unigrams(np.bincount(text[~begins], minlength=tokens))]
+    tables = [_unigrams(tally(text[~begins], tokens))]
     text = _narrow(text, tokens - 1)
     ends = _ascending(text, tokens - 1)  # where m-grams end, in order of last tokens
     rows = text
@@ -172,7 +180,7 @@ def continuation_counts(tables: list[Table]) -> list[Ints]:
     """
     adjusted = []
     for table, longer in pairwise(tables):
-        before = np.bincount(longer.suffix, minlength=len(table.token))
+        before = tally(longer.suffix, len(table.token))
         adjusted.append(_narrow(np.where(before == 0, table.seen, before)))
     return [*adjusted, tables[-1].seen]
 
@@ -226,7 +234,8 @@ def _check_table(table: Table, m: int, contexts: int, tokens: int) -> None:
     if (lengths < 0).any() or len(table.seen) != size or len(table.suffix) != size:
         raise ValueError(f"start_{m}, seen_{m} and suffix_{m} must fit token_{m}")
     if size:
-        key = np.repeat(np.arange(contexts), lengths) * tokens + table.token
+        key = np.repeat(np.arange(contexts, dtype=np.int64), lengths)
+        key = key * tokens + table.token
         if int(table.token.max()) >= tokens or (np.diff(key) <= 0).any():
             raise ValueError(f"token_{m} must ascend inside each context")
         if int(table.suffix.max()) >= contexts or not table.seen.all():
