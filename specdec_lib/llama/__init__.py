@@ -7,6 +7,7 @@
     linear        the one product that takes all the time
     forward       from tokens to logits, in functions of a few lines
     model         the same as a language model: start, extend, rewind, trees
+    template      chat templates, run within bounds
     tokenizer     text to ids and back, chat template
     fetch         where the files of weights come from
     answers       what a model answered before, to copy guesses from
@@ -59,8 +60,8 @@ def load(
         ``pip install specdec_lib[fast]``.
 
     Nothing is fetched. Raises FileNotFoundError for a model that is not here,
-    ImportError for a package that is not, and ValueError for a file that is broken or
-    of another architecture.
+    ImportError for a package that is not, and ValueError for a file that is broken, of
+    another architecture, or with weights that are NaN or infinite.
     """
     dtype = np.dtype(dtype)
     if dtype not in (np.float32, np.float64):
@@ -74,7 +75,7 @@ def load(
         import threadpoolctl  # noqa: F401  (used by linear)
 
         from .gguf_file import GGUFFile
-        from .reading import read_config, read_weights
+        from .reading import check_finite, read_config, read_weights
         from .tokenizer import LlamaTokenizer
     except ImportError as error:
         extra = "fast" if error.name == "numba" else "llm"
@@ -92,6 +93,5 @@ def load(
         )
     weights = read_weights(file, config, dtype, compiled=compiled)
     model = LlamaModel(config, weights, bos_id=tokenizer.bos_id)
-    if compiled:
-        model.start().extend([0])  # compiles, or takes what was compiled before
+    check_finite(file, model)  # also compiles, or takes what was compiled before
     return model, tokenizer

@@ -31,7 +31,9 @@ FORMATS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
 ARCHITECTURE = "llama"
 LARGEST = 1 << 31  # a length above this means that the file is broken
+LONGEST = 1 << 24  # entries of a list; a vocabulary has some 2^18
 DEEPEST = 8  # lists in lists
+ALIGNED = 8  # the tensors begin at a multiple of a multiple of this
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +68,7 @@ class GGUFFile:
         if found != ARCHITECTURE:
             raise ValueError(
                 f"{path} must hold a model of architecture {ARCHITECTURE!r}, "
-                f"got {found!r}"
+                f"got {found!r:.80}"
             )
 
     def field(self, name: str, *default: Any) -> Any:
@@ -117,6 +119,8 @@ class _Cursor:
             return self.string()
         if kind == ARRAY:
             kind, n = self.number("I"), self.number("Q")
+            if n > LONGEST:
+                raise ValueError(f"it has a list of {n} entries")
             if kind in FORMATS:
                 size = struct.calcsize("<" + FORMATS[kind])
                 return list(struct.unpack(f"<{n}{FORMATS[kind]}", self.bytes(n * size)))
@@ -140,16 +144,27 @@ def _parse(content: mmap.mmap) -> tuple[dict[str, Any], dict[str, Tensor]]:
     fields: dict[str, Any] = {}
     for _ in range(field_count):
         name = cursor.string()
+        if name in fields:
+            raise ValueError(f"it has the field {name!r:.80} twice")
         fields[name] = cursor.value(cursor.number("I"))
     heads = [_tensor_head(cursor) for _ in range(tensor_count)]
     step = fields.get("general.alignment", 32)
-    if not isinstance(step, int) or step < 1:
-        raise ValueError(f"its general.alignment is {step!r}")
+    if type(step) is not int or step < 1 or step % ALIGNED:
+        raise ValueError(f"its general.alignment is {step!r:.80}")
     start = -(-cursor.place // step) * step  # the tensors begin at a multiple
-    tensors = {
-        name: _tensor(content, name, shape, kind, start + place)
-        for name, shape, kind, place in heads
-    }
+    tensors: dict[str, Tensor] = {}
+    end = start  # of the tensor before, in the order of their places
+    for name, shape, kind, place in sorted(heads, key=lambda head: head[3]):
+        if name in tensors:
+            raise ValueError(f"it has the tensor {name!r:.80} twice")
+        if place % step:
+            raise ValueError(
+                f"its tensor {name!r:.80} begins at {place}, no multiple of {step}"
+            )
+        tensors[name] = tensor = _tensor(content, name, shape, kind, start + place)
+        if tensor.data.size and start + place < end:
+            raise ValueError(f"its tensor {name!r:.80} lies on top of another")
+        end = max(end, start + place + tensor.data.size)
     return fields, tensors
 
 
@@ -157,7 +172,7 @@ def _tensor_head(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     """Name, shape, kind and place of a tensor."""
     name, axes = cursor.string(), cursor.number("I")
     if not 1 <= axes <= 4:
-        raise ValueError(f"its tensor {name!r} has {axes} axes")
+        raise ValueError(f"its tensor {name!r:.80} has {axes} axes")
     sizes = [cursor.number("Q") for _ in range(axes)]
     return name, tuple(reversed(sizes)), cursor.number("I"), cursor.number("Q")
 
@@ -165,12 +180,15 @@ def _tensor_head(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
 def _tensor(
     content: mmap.mmap, name: str, shape: tuple[int, ...], kind: int, place: int
 ) -> Tensor:
-    called, weights, size = block_size(kind)
+    try:
+        called, weights, size = block_size(kind)
+    except ValueError as error:
+        raise ValueError(f"its tensor {name!r:.80}: {error}") from None
     if shape[-1] % weights or shape[-1] == 0:
-        raise ValueError(f"its tensor {name!r} has rows of {shape[-1]} weights")
+        raise ValueError(f"its tensor {name!r:.80} has rows of {shape[-1]} weights")
     row = shape[-1] // weights * size
     n = row * math.prod(shape[:-1])
     if place + n > len(content):
-        raise ValueError(f"it ends at byte {len(content)}, in its tensor {name!r}")
+        raise ValueError(f"it ends at byte {len(content)}, in its tensor {name!r:.80}")
     data = np.frombuffer(content, np.uint8, n, place).reshape(-1, row)
     return Tensor(shape, called, data)

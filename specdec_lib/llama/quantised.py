@@ -9,6 +9,7 @@ each function here against that package.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -63,14 +64,22 @@ KINDS = {  # the number in the file: name, weights of a block, its bytes
 FLOATS = {"F32": np.float32, "F16": np.float16}
 
 
+@functools.cache
 def block_size(kind: int) -> tuple[str, int, int]:
-    """The name of a kind of weights, the weights of a block, and its bytes."""
+    """The name of a kind of weights, the weights of a block, and its bytes.
+
+    ValueError for a number that means no kind, or none that can be decoded.
+    """
     if kind in KINDS:
         return KINDS[kind]
     import gguf
 
-    named = gguf.GGMLQuantizationType(kind)  # ValueError for one that is unknown
-    weights, size = gguf.GGML_QUANT_SIZES[named]
+    try:
+        named = gguf.GGMLQuantizationType(kind)
+        weights, size = gguf.GGML_QUANT_SIZES[named]
+        gguf.dequantize(np.zeros((1, size), np.uint8), named)
+    except (ValueError, KeyError, NotImplementedError):
+        raise ValueError(f"{kind} is no kind of weights that is read") from None
     return named.name, weights, size
 
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from .config import Config, Floats, Layer, Weights
 from .gguf_file import GGUFFile, Tensor
-from .quantised import decode, decode_into
+from .model import LlamaModel
+from .quantised import PIECE, decode, decode_into
 
 MAX_HEAD_WIDTH = 1 << 16  # no model has a hundredth of it
 
@@ -23,7 +24,7 @@ def read_config(file: GGUFFile) -> Config:
     if scaling not in ("none", "linear"):
         raise ValueError(
             f"{file.path}: llama.rope.scaling.type must be none or linear, "
-            f"got {scaling!r}"
+            f"got {scaling!r:.80}"
         )
     if size("expert_count", 0):
         raise ValueError(f"{file.path} holds a mixture of experts, which is not read")
@@ -62,17 +63,19 @@ def read_config(file: GGUFFile) -> Config:
 
 def _size(file: GGUFFile, name: str, *default: int) -> int:
     value = file.field(f"llama.{name}", *default)
-    if not isinstance(value, int):
+    if type(value) is not int:
         raise ValueError(
-            f"{file.path}: llama.{name} must be one whole number, got {value!r}"
+            f"{file.path}: llama.{name} must be one whole number, got {value!r:.80}"
         )
     return value
 
 
 def _number(file: GGUFFile, name: str, *default: float) -> float:
     value = file.field(f"llama.{name}", *default)
-    if not isinstance(value, (int, float)):
-        raise ValueError(f"{file.path}: llama.{name} must be one number, got {value!r}")
+    if type(value) not in (int, float):
+        raise ValueError(
+            f"{file.path}: llama.{name} must be one number, got {value!r:.80}"
+        )
     return float(value)
 
 
@@ -139,10 +142,41 @@ def read_weights(
     )
     unknown = sorted(file.tensors.keys() - used)
     if unknown:
-        raise ValueError(
-            f"{file.path} has tensors that are not read: {', '.join(unknown[:4])}"
-        )
+        named = ", ".join(name[:80] for name in unknown[:4])
+        raise ValueError(f"{file.path} has tensors that are not read: {named}")
     return weights
+
+
+def check_finite(file: GGUFFile, model: LlamaModel) -> None:
+    """ValueError naming the tensor where a weight is NaN or infinite.
+
+    Each weight of a layer and of the head has a part in the logits after any one
+    token, so that one call of the model finds whether there are any; only then, and in
+    an embedding of which that call reads one row, they are looked for.
+    """
+    with np.errstate(all="ignore"):
+        fine = bool(np.isfinite(model.start().extend([0])).all())
+    tied = model.weights.head is model.weights.embedding
+    for name in ["token_embd.weight"] if fine else file.tensors:
+        if not (fine and tied) and not _is_finite(file.tensors[name]):
+            raise ValueError(
+                f"{file.path}: its tensor {name!r} has weights that are no numbers"
+            )
+    if not fine:
+        raise ValueError(
+            f"{file.path}: its weights or constants are so large that the logits are "
+            "no numbers"
+        )
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    step = max(1, PIECE // tensor.shape[-1])
+    rows = range(0, len(tensor.data), step)
+    with np.errstate(all="ignore"):
+        return all(
+            np.isfinite(decode(tensor.data[at : at + step], tensor.kind)).all()
+            for at in rows
+        )
 
 
 def _joined(tensors: Sequence[Tensor], columns: int, dtype: Any) -> NDArray[Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -66,14 +65,25 @@ class LlamaTokenizer:
         add_bos: bool = False,
         chat_template: str | None = None,
     ) -> None:
+        if not isinstance(tokens, list | tuple) or not isinstance(merges, list | tuple):
+            raise TypeError("tokens and merges must be lists of strings")
         if len(kinds) != len(tokens):
             raise ValueError(
                 f"kinds must be {len(tokens)} numbers, one a token, got {len(kinds)}"
             )
         if not all(isinstance(token, str) for token in tokens):
             raise TypeError("tokens must be strings")
+        if not all(is_integer(kind) for kind in kinds):
+            raise TypeError("kinds must be whole numbers")
+        if not isinstance(pre, str) or not isinstance(add_bos, bool):
+            raise TypeError(
+                f"pre must be a string and add_bos a bool, got {pre!r:.80}, "
+                f"{add_bos!r:.80}"
+            )
         if not isinstance(chat_template, str | None):
-            raise TypeError(f"chat_template must be a string, got {chat_template!r}")
+            raise TypeError(
+                f"chat_template must be a string, got {chat_template!r:.80}"
+            )
         given = {"bos_id": [bos_id], "eos_id": [eos_id], "stop_ids": stop_ids}
         for name, id in ((name, id) for name, ids in given.items() for id in ids):
             if id is not None and not is_integer(id):
@@ -84,6 +94,7 @@ class LlamaTokenizer:
                 )
         self._tokens = list(tokens)
         self._merges = [_two(merge) for merge in merges]
+        _check_pieces(self._tokens, self._merges)
         self._pre = _pre_tokenizer(pre)
         self._ignore_merges = SAME_AS.get(pre, pre) == "llama-bpe"
         self._kinds = np.array(kinds)
@@ -108,21 +119,25 @@ class LlamaTokenizer:
         if kind != "gpt2":
             raise ValueError(
                 f"{file.path}: tokenizer.ggml.model must be 'gpt2' (byte pairs), "
-                f"got {kind!r}"
+                f"got {kind!r:.80}"
             )
-        tokens = file.field("tokenizer.ggml.tokens")
+
+        def of(name: str, *default: Any) -> Any:
+            return file.field(f"tokenizer.ggml.{name}", *default)
+
+        tokens, merges = of("tokens"), of("merges")
         others = ("eot", "eom")  # end of turn, end of message
-        stops = [file.field(f"tokenizer.ggml.{x}_token_id", None) for x in others]
+        stops = [of(f"{x}_token_id", None) for x in others]
         try:
             return cls(
                 tokens,
-                file.field("tokenizer.ggml.merges"),
-                file.field("tokenizer.ggml.token_type", [1] * len(tokens)),
-                pre=file.field("tokenizer.ggml.pre", "gpt-2"),
-                bos_id=file.field("tokenizer.ggml.bos_token_id", None),
-                eos_id=file.field("tokenizer.ggml.eos_token_id", None),
+                merges,
+                of("token_type", [1] * len(tokens)),
+                pre=of("pre", "gpt-2"),
+                bos_id=of("bos_token_id", None),
+                eos_id=of("eos_token_id", None),
                 stop_ids=[id for id in stops if id is not None],
-                add_bos=file.field("tokenizer.ggml.add_bos_token", False),
+                add_bos=of("add_bos_token", False),
                 chat_template=file.field("tokenizer.chat_template", None),
             )
         except ValueError as error:
@@ -186,8 +201,9 @@ class LlamaTokenizer:
 
         ``messages`` are mappings with a "role" ("system", "user", "assistant") and
         "content", or the text of one user. With ``answer`` the prompt goes on to where
-        the assistant speaks. ValueError where the file has no template, or where the
-        template will not have these messages.
+        the assistant speaks. ValueError where the file has no template, where the
+        template will not have these messages, and where it does not come to an end:
+        see :func:`.template.render`.
         """
         if self.chat_template is None:
             raise ValueError("messages: this model's file has no chat template")
@@ -197,7 +213,9 @@ class LlamaTokenizer:
             if not (isinstance(each, Mapping) and {"role", "content"} <= each.keys()):
                 raise TypeError(f"messages must have a role and content, got {each!r}")
         names = {"bos_token": self.bos_id, "eos_token": self.eos_id}
-        return _render(
+        from .template import render  # imports jinja2, which nothing else here needs
+
+        return render(
             self.chat_template,
             messages=messages,
             add_generation_prompt=answer,
@@ -233,12 +251,9 @@ class LlamaTokenizer:
 
     def _byte_pairs(self) -> tokenizers.Tokenizer:
         vocabulary = {token: id for id, token in enumerate(self._tokens)}
-        try:
-            model = tokenizers.models.BPE(
-                vocab=vocabulary, merges=self._merges, ignore_merges=self._ignore_merges
-            )
-        except Exception as error:  # a merge of pieces that are not in the vocabulary
-            raise ValueError(f"merges do not fit the tokens: {error}") from error
+        model = tokenizers.models.BPE(
+            vocab=vocabulary, merges=self._merges, ignore_merges=self._ignore_merges
+        )
         tokenizer = tokenizers.Tokenizer(model)
         tokenizer.pre_tokenizer = self._pre
         return tokenizer
@@ -266,8 +281,25 @@ def byte_letters() -> dict[str, int]:
 def _two(merge: str) -> tuple[str, str]:
     left, space, right = merge.partition(" ")
     if not (left and space and right) or " " in right:
-        raise ValueError(f"merges must be two pieces with a space, got {merge!r}")
+        raise ValueError(f"merges must be two pieces with a space, got {merge!r:.80}")
     return left, right
+
+
+def _check_pieces(tokens: Sequence[str], merges: Sequence[tuple[str, str]]) -> None:
+    """ValueError unless each token is there once, and whatever a merge needs or makes
+    is among them."""
+    ids: dict[str, int] = {}
+    for id, token in enumerate(tokens):
+        first = ids.setdefault(token, id)
+        if token and first != id:
+            raise ValueError(f"tokens {first} and {id} are the same, {token!r:.80}")
+    for left, right in merges:
+        for piece in (left, right, left + right):
+            if piece not in ids:
+                raise ValueError(
+                    f"merges do not fit the tokens: {left + ' ' + right!r:.80} needs "
+                    f"{piece!r:.80}, which is none"
+                )
 
 
 def _pre_tokenizer(name: str) -> Any:
@@ -287,31 +319,4 @@ def _pre_tokenizer(name: str) -> Any:
         digits = pre_tokenizers.Digits(individual_digits=True)
         return pre_tokenizers.Sequence([digits, by_words])
     known = sorted({*PATTERNS, *SAME_AS, *DIGIT_BY_DIGIT, *GPT2})
-    raise ValueError(f"pre must be one of {', '.join(known)}, got {name!r}")
-
-
-@functools.cache
-def _jinja() -> Any:
-    """An environment in which a template of unknown origin can do no harm."""
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    def refuse(message: str) -> None:
-        raise Refusal(f"messages: the chat template refuses them: {message}")
-
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.globals["raise_exception"] = refuse
-    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    return environment
-
-
-class Refusal(ValueError):
-    """What a chat template says itself of messages that it will not have."""
-
-
-def _render(template: str, **values: Any) -> str:
-    try:
-        return str(_jinja().from_string(template).render(**values))
-    except Refusal:
-        raise
-    except Exception as error:  # a template is a program: whatever goes wrong in it
-        raise ValueError(f"messages: the chat template fails: {error}") from error
+    raise ValueError(f"pre must be one of {', '.join(known)}, got {name!r:.80}")

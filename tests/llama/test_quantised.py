@@ -125,5 +125,5 @@ def test_an_unknown_kind(tmp_path):
     tensors = tensors_of(small) | {"odd": (999, (2, 32), bytes(64))}
     path = tmp_path / "odd.gguf"
     path.write_bytes(gguf_bytes(fields_of(small.config), tensors))
-    with pytest.raises(ValueError, match="odd.gguf is not a whole GGUF file: 999"):
+    with pytest.raises(ValueError, match="odd.gguf is not a whole GGUF file: .*999"):
         GGUFFile(path)

@@ -161,9 +161,9 @@ def test_bad_lists(change, message):
 
 
 def test_merges_of_what_is_not_there():
-    tokenizer = LlamaTokenizer(BYTES, ["a bcd"], [1] * 256, pre="gpt-2")
-    with pytest.raises(ValueError, match="merges do not fit the tokens"):
-        tokenizer.encode("a")
+    for merge, missing in (("a bcd", "'bcd'"), ("bcd a", "'bcd'"), ("a b", "'ab'")):
+        with pytest.raises(ValueError, match=f"merges do not fit .*{missing}"):
+            LlamaTokenizer(BYTES, [merge], [1] * 256, pre="gpt-2")
 
 
 def test_bad_arguments():
