@@ -26,6 +26,7 @@ from .verification import Verify, verify_tokens
 
 Message = Mapping[str, str]
 LONGEST_CHARACTER = 4  # bytes
+MOST_WAITING = 16  # ids
 REPLACEMENT = "\ufffd"
 
 
@@ -448,32 +449,56 @@ class Decoder(Protocol):
 class _WindowDecoder:
     """Pieces from a tokenizer that can only decode several ids at once.
 
-    The ids since the last complete character are decoded behind the piece before them,
+    The ids since the text was last complete are decoded behind those before them,
     since many tokenizers spell the first token of a text in another way. What ends in
-    U+FFFD may be half a character and waits, as long as it can be one.
+    U+FFFD may end in half a character, of which the last three at most wait.
     """
 
     def __init__(self, decode: Callable[[list[int]], str], prompt: list[int]) -> None:
         self._decode = decode
         self._before = prompt  # spelt in full already
         self._new: list[int] = []
+        self._shown = decode(prompt)  # what is known of the text of both
 
     def feed(self, ids: Iterable[int]) -> str:
         self._new += ids
-        return self._text(to_the_end=len(self._new) >= LONGEST_CHARACTER)
+        return self._text(to_the_end=False)
 
     def finish(self) -> str:
         return self._text(to_the_end=True)
 
     def _text(self, to_the_end: bool) -> str:
-        known = self._decode(self._before)
-        after = self._decode(self._before + self._new)
-        if after.endswith(REPLACEMENT) and not to_the_end:
-            return ""
-        piece = after[len(known) :]
-        self._before = self._new if piece else self._before + self._new
-        self._new = []
+        text = self._decode(self._before + self._new)
+        waiting = 0 if to_the_end else _undecided(text)
+        changed = waiting and not text.startswith(self._shown)
+        if changed and len(self._new) < LONGEST_CHARACTER:
+            return ""  # some spell what is before half a character by its bytes too
+        end = len(text) - waiting
+        piece = text[len(self._shown) : end]
+        if not waiting:
+            self._before = self._new if piece else self._before + self._new
+            self._new = []
+            self._shown = self._decode(self._before)
+        else:
+            self._shown += piece
+            self._forget(text[len(self._shown) :])
         return piece
+
+    def _forget(self, waiting: str) -> None:
+        """Keep the last few ids alone, where a text that is none goes on and on."""
+        if len(self._new) <= MOST_WAITING:
+            return
+        recent = self._new[-MOST_WAITING // 2 :]
+        spelt = self._decode(recent)
+        if spelt.endswith(waiting):
+            self._before, self._new = [], recent
+            self._shown = spelt.removesuffix(waiting)
+
+
+def _undecided(text: str) -> int:
+    """How many of the last characters may be bytes of one that is not complete."""
+    ends = len(text) - len(text.rstrip(REPLACEMENT))
+    return min(ends, LONGEST_CHARACTER - 1)
 
 
 def _cut(result: Round, length: int) -> Round:

@@ -220,6 +220,14 @@ def a_model(draw, vocab: int, kinds: Sequence[str] = MODELS, **options) -> Recip
     return Recipe(what, lambda: function_model(seed, vocab, kind, order, **options))
 
 
+def fresh_row(model: Any, text: Sequence[int]) -> np.ndarray:
+    """The logits after ``text``, read token by token by a state of its own."""
+    state = model.start()
+    for token in text:
+        row = state.extend([token])[0]
+    return row
+
+
 # ---- samplers
 
 

@@ -15,6 +15,7 @@ from properties_kit import (
     among,
     examples,
     flips,
+    fresh_row,
     history,
     seeds,
     shapes,
@@ -26,14 +27,6 @@ import specdec_lib as sd
 from specdec_lib.models import extend_by_branches, extend_last, node_depths, path_to
 
 # ---- states of models
-
-
-def fresh(model, text):
-    """The row after ``text``, read token by token by a state of its own."""
-    state = model.start()
-    for token in text:
-        row = state.extend([token])[0]
-    return row
 
 
 @examples(150)
@@ -57,7 +50,7 @@ def test_a_state_after_any_calls_is_as_if_just_read(data):
                 got = extend_last(state, new, rows)
             assert got.shape == (rows, vocab)
             for i in range(rows):
-                expected = fresh(model, text[: len(text) - rows + i + 1])
+                expected = fresh_row(model, text[: len(text) - rows + i + 1])
                 np.testing.assert_array_equal(got[i], expected)
         else:
             parents = tuple(draw(whole(-1, i - 1)) for i in range(len(new)))
@@ -70,7 +63,7 @@ def test_a_state_after_any_calls_is_as_if_just_read(data):
                 continue
             for i, row in enumerate(got):
                 branch = [new[node] for node in path_to(i, parents)]
-                np.testing.assert_array_equal(row, fresh(model, [*text, *branch]))
+                np.testing.assert_array_equal(row, fresh_row(model, [*text, *branch]))
             if native:
                 assert state.length == len(text)
                 end = draw(whole(-1, len(new) - 1))
@@ -80,7 +73,7 @@ def test_a_state_after_any_calls_is_as_if_just_read(data):
                 state.rewind(len(text))
         assert state.length == len(text)
     text.append(0)
-    np.testing.assert_array_equal(state.extend([0])[-1], fresh(model, text))
+    np.testing.assert_array_equal(state.extend([0])[-1], fresh_row(model, text))
 
 
 @examples(60)
@@ -94,7 +87,7 @@ def test_two_states_of_one_model_share_nothing(data):
         for state, text in zip(states, texts, strict=True):
             row = state.extend(text[i : i + 1])
             if len(row):
-                np.testing.assert_array_equal(row[0], fresh(model, text[: i + 1]))
+                np.testing.assert_array_equal(row[0], fresh_row(model, text[: i + 1]))
                 state.extend(text[::-1])
                 state.rewind(i + 1)
 
