@@ -102,13 +102,13 @@ def _figures(
     descriptions, figures = [], []
     for values in product(*stops):
         descriptions.append(describe(*values))
-        figures.append(_svg(draw(*values), descriptions[-1]))
+        figures.append(as_svg(draw(*values), descriptions[-1]))
     return Figures(
         sliders=sliders, indices=indices, figures=figures, descriptions=descriptions
     )
 
 
-def _svg(figure: Figure, text: str) -> str:
+def as_svg(figure: Figure, text: str) -> str:
     """The figure as inline SVG with ``text`` as its name; the figure is closed."""
     buffer = io.StringIO()
     # Text as text, and the same names of parts every time.

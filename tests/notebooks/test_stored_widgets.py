@@ -9,6 +9,7 @@ import pytest
 
 from specdec_lib.widgets import SpeedupExplorer
 from specdec_lib.widgets.decoding import LiveDecoding
+from specdec_lib.widgets.exhibits import Gallery
 from specdec_lib.widgets.figures import Figures
 from specdec_lib.widgets.texts import Texts
 
@@ -16,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STATE = "application/vnd.jupyter.widget-state+json"
 SCRIPTS = {
     f"{kind.__module__}.{kind.__name__}": (kind._esm, kind._css)
-    for kind in (Figures, LiveDecoding, SpeedupExplorer, Texts)
+    for kind in (Figures, Gallery, LiveDecoding, SpeedupExplorer, Texts)
 }
 
 

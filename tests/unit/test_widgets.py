@@ -42,8 +42,9 @@ class TestImport:
         done = self.run(
             "import sys, specdec_lib.widgets as w\n"
             "assert not {'anywidget', 'ipywidgets', 'matplotlib'} & set(sys.modules)\n"
-            "assert dir(w) == ['SpeedupExplorer', 'ToldText', 'coloured_text',"
-            " 'figure_grid', 'figure_slider', 'live', 'text_grid', 'token_notes']\n"
+            "assert dir(w) == ['Exhibit', 'SpeedupExplorer', 'ToldText',"
+            " 'coloured_text', 'figure_grid', 'figure_slider', 'gallery', 'live',"
+            " 'text_grid', 'token_notes']\n"
             "w.live; assert 'anywidget' in sys.modules\n"
             "assert 'matplotlib' not in sys.modules\n"
             "assert callable(w.live)"
