@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, so that what is counted of them repeats.
+settings.register_profile("repeats", derandomize=True, deadline=None, database=None)
+settings.load_profile("repeats")
 
 # A failed check in there then tells the values, as one in a test does.
 pytest.register_assert_rewrite("site_kit", "lab_kit")
@@ -18,6 +23,16 @@ def tried(record_property):
     from hostile_kit import PROPERTY
 
     return lambda kind, n=1: record_property(PROPERTY + kind, n)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item):
+    """Tells the XML report how many examples of a property a test tried."""
+    if hasattr(item, "hypothesis_statistics"):
+        from proof import EXAMPLES, passing_examples
+
+        n = passing_examples(item.hypothesis_statistics)
+        item.user_properties.append((EXAMPLES, n))
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ PROMPT = (0, 1)
 EXACT = 1e-12  # of a probability: what rounding may do
 TEMPERATURES = (0.0, 0.5, 1.0, 1.7)
 Outcomes = dict[tuple[int, ...], float]
+MEASURED: list[float] = []  # by `inexactness`, in the test that runs
 
 
 def samplers(temperature: float) -> list[sd.Sampler]:
@@ -235,7 +236,9 @@ def inexactness(
         target, draft, k=k, tokens=tokens, sampler=sampler, library=library, **options
     )
     assert abs(sum(real.values()) - 1.0) < 1e-12
-    return total_variation(real, plain(target, tokens, sampler=sampler, **for_plain))
+    error = total_variation(real, plain(target, tokens, sampler=sampler, **for_plain))
+    MEASURED.append(error)
+    return error
 
 
 def library_with(**replaced):
