@@ -563,3 +563,110 @@ def test_a_vocabulary_of_200_000_tokens():
         measured(sampler, sampler=sampler, draft=draft)
     for name, draft, rule in every_way(HUGE, sd.Sampler()):
         measured(name, draft=draft, verify=rule)
+
+
+# Ten thousand tokens.
+
+
+class Calls:
+    """Counts every call, of Python and of what is written in C."""
+
+    def __enter__(self):
+        self.count = 0
+        sys.setprofile(self._see)
+        return self
+
+    def __exit__(self, *error):
+        sys.setprofile(None)
+
+    def _see(self, frame, event, argument):
+        self.count += event in ("call", "c_call")
+
+
+def wandering(vocab_size=40, tokens=6000, seed=5):
+    """A text that repeats itself now and then, as texts do."""
+    g = np.random.default_rng(seed)
+    phrases = [
+        g.integers(0, vocab_size, size=n).tolist() for n in g.integers(3, 20, 60)
+    ]
+    text: list[int] = []
+    while len(text) < tokens:
+        text += phrases[int(g.integers(len(phrases)))]
+        text.append(int(g.integers(vocab_size)))
+    return text
+
+
+LONG = wandering()
+LONG_TARGET = sd.NGramModel.fit([LONG], order=4, vocab_size=40)
+LONG_OTHER = sd.NGramModel.fit([LONG], order=2, vocab_size=40)
+TOKENS = 10_000
+
+
+def long_ways():
+    model, other = sd.ModelDraft(LONG_OTHER), LONG_OTHER
+    small = sd.SuffixHistory(4000)
+    small.add(LONG)
+    curve = sd.theory.cost_curve([1, 2, 5, 9], [1.0, 1.2, 1.5, 2.0])
+    chain = {
+        "none": (None, 4),
+        "model": (model, sd.RecentAcceptance(0.1)),
+        "cache": (sd.ModelDraft(sd.CacheModel(other)), 4),
+        "lookup": (sd.PromptLookup(), sd.UpAndDown()),
+        "lookup, what pays": (sd.PromptLookup(), sd.PayingLength(curve)),
+        "suffixes": (sd.SuffixDraft(), 4),
+        "suffixes, few": (sd.SuffixDraft(small, max_tokens=2000), 4),
+        "first of": (sd.FirstOf([sd.PromptLookup(), model]), 4),
+        "model that stops when unsure": (sd.ModelDraft(other, least=0.3), 4),
+    }
+    for name, (draft, k) in chain.items():
+        yield name, draft, k, sd.verify_block if name == "model" else sd.verify_tokens
+    yield "tree", sd.TreeDraft(other, shape=sd.tree_shape((2, 1))), 4, sd.verify_tree
+
+
+LONG_WAYS = {name: way for name, *way in long_ways()}
+# What is handed the text, to look at it, is handed a copy.
+HANDED_THE_TEXT = {"model that stops when unsure"}
+
+
+@pytest.mark.parametrize("name", LONG_WAYS)
+def test_ten_thousand_tokens_without_drift(name):
+    """After 9,500 a token takes no more calls, and no more memory in passing, than
+    after 1,500; and little is kept for it."""
+    draft, k, rule = LONG_WAYS[name]
+    rounds = sd.stream(
+        LONG_TARGET,
+        LONG[:5],
+        draft=draft,
+        k=k,
+        max_new_tokens=TOKENS,
+        verify=rule,
+        seed=0,
+    )
+    calls, work, passing, kept, done = Counter(), Counter(), {}, {}, 0
+    while done < TOKENS:
+        if done % 8000 < 1500 or done % 8000 >= 1800:  # neither of the places
+            done += len(next(rounds).emitted)
+            continue
+        place = done // 8000
+        if not tracemalloc.is_tracing():
+            tracemalloc.start()
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        with Calls() as counted:
+            each = next(rounds)
+        now, peak = tracemalloc.get_traced_memory()
+        calls[place] += counted.count
+        passing.setdefault(place, []).append(peak - before)
+        done += len(each.emitted)
+        work[place] += len(each.emitted) + len(each.drafted)
+        if not 1500 <= done % 8000 < 1800:
+            kept[place] = now
+            tracemalloc.stop()
+    rounds.close()
+    first, last = (calls[place] / work[place] for place in (0, 1))
+    assert last < 1.15 * first
+    first, last = (np.median(passing[place]) for place in (0, 1))
+    if name in HANDED_THE_TEXT:
+        first, last = first - 8 * 1650, last - 8 * 9650
+    assert last < 1.15 * first
+    assert kept[1] < 300 * 4000, kept  # a table may have grown just then
