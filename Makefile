@@ -19,6 +19,7 @@ help:
 	@echo "  make bench       measure the speed: plain and speculative decoding, and peers"
 	@echo
 	@echo "  make html        build the book into _build/html, no more"
+	@echo "  make lite        build the book with chapters that run in the browser"
 	@echo "  make check       the quick part of the tests: lint, types, unit tests"
 	@echo "  make faults      plant faults in the library; each must be noticed (15 minutes)"
 	@echo "  make notebooks   run the chapters and store their outputs (NB=notebooks/04*.ipynb)"
@@ -36,6 +37,11 @@ book: html
 	@$(PY) tools/serve.py --port $(PORT)
 
 html: setup vendor
+	@$(PY) tools/build_site.py
+
+.PHONY: lite
+lite: setup vendor
+	@$(PY) tools/build_lite.py
 	@$(PY) tools/build_site.py
 
 lab: setup

@@ -7,14 +7,36 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import live_chapters
+
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "_build"
 SITE = BUILD / "html"
+
+
+def take_in_lite(built: Path) -> None:
+    """Put JupyterLite beside the pages, where it fits them; a line where it does not.
+
+    The pages have buttons for it in the same case: see sphinx_ext/live.py.
+    """
+    if live_chapters.is_current():
+        # Linked, not copied, where the disk allows it.
+        shutil.copytree(live_chapters.LITE, built / "lite", copy_function=link_or_copy)
+    elif live_chapters.LITE.exists():
+        print("_build/lite is of other files and is left out: `make lite` renews it.")
+
+
+def link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def main() -> int:
@@ -38,6 +60,7 @@ def main() -> int:
         built = Path(folder) / "_build" / "html"
         complete = (built / "index.html").exists()
         if complete:
+            take_in_lite(built)
             if SITE.exists():
                 SITE.rename(Path(folder) / "old")
             built.rename(SITE)
