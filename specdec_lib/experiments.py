@@ -15,7 +15,6 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -35,6 +34,7 @@ from .records import (
     Cell,
     Interval,
     Record,
+    append_record,
     best_k_interval,
     bootstrap_interval,
     call_cost,
@@ -207,10 +207,8 @@ class Sweep:
             with closing(self._records(left, workers, runner)) as records:
                 for cell, record in records:
                     record["setup"] = setups(cell)
-                    if log is not None:
-                        log.write(json.dumps(record).encode() + b"\n")
-                        log.flush()
-                        os.fsync(log.fileno())
+                    if log is not None and path is not None:
+                        append_record(log, record, path)
                     done[cell] = record
                     if progress is not None:
                         progress(len(done), len(cells))

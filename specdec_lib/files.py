@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import shutil
 import stat
 import zipfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,29 +43,45 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+@contextmanager
+def naming(path: AnyPath) -> Iterator[None]:
+    """OSErrors in here are said to be of ``path``."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:  # not of a file beside it, which nobody named
+            error.filename, error.filename2 = os.fspath(path), None
+        raise
+
+
 def write_atomically(path: AnyPath, write: Callable[[BinaryIO], object]) -> None:
     """Replace ``path`` by what ``write(file)`` writes, once all of it is on the disk.
 
     On any error the old file stays as it was, and nothing is left beside it. OSError
-    names ``path``; ValueError for a pipe or a device, which would be lost.
+    names ``path``; ValueError for a pipe or a device, which would be lost. A link is
+    followed, and a file that may not be written is not replaced either.
     """
-    final = Path(path)
-    if final.exists():
-        _check_kind(path, final.stat().st_mode)
+    final = Path(os.path.realpath(path))
     unfinished = final.with_name(f".{final.name}.{os.getpid()}.tmp")
-    try:
-        with open(unfinished, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, final)
-    except OSError as error:
-        if error.errno is not None:  # not of the file beside it, which nobody named
-            error.filename, error.filename2 = str(final), None
-        raise
-    finally:
-        with suppress(OSError):  # where even that fails, the first error is the news
-            unfinished.unlink(missing_ok=True)
+    with naming(path):
+        if final.is_symlink():  # to itself, in the end
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        exists = final.exists()
+        if exists:
+            _check_kind(path, final.stat().st_mode)
+            if not os.access(final, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        try:
+            with open(unfinished, "wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            if exists:
+                shutil.copymode(final, unfinished)
+            os.replace(unfinished, final)
+        finally:
+            with suppress(OSError):  # where even that fails, the first error is news
+                unfinished.unlink(missing_ok=True)
 
 
 def write_archive(path: AnyPath, kind: str, version: int, **arrays: Any) -> None:

@@ -13,14 +13,15 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .files import open_file, parse_json, write_atomically
+from .files import naming, open_file, parse_json, write_atomically
 from .models import check_count
 from .randomness import SeededRandom
 
@@ -54,11 +55,11 @@ class Cell(NamedTuple):
 # Files
 
 
-def open_log(path: AnyPath) -> tuple[dict[Cell, Record], IO[bytes]]:
+def open_log(path: AnyPath) -> tuple[dict[Cell, Record], io.FileIO]:
     """The whole records of a file, and the file, open for more of them."""
     Path(path).touch()
     open_file(path).close()  # a pipe could not be read from again
-    log = open(path, "r+b")  # noqa: SIM115 - the caller closes it
+    log = open(path, "r+b", buffering=0)  # noqa: SIM115 - the caller closes it
     try:
         content = log.read()
         whole = content[: content.rfind(b"\n") + 1]
@@ -70,6 +71,25 @@ def open_log(path: AnyPath) -> tuple[dict[Cell, Record], IO[bytes]]:
     except BaseException:
         log.close()
         raise
+
+
+def append_record(log: io.FileIO, record: Record, path: AnyPath) -> None:
+    """One more line of :func:`open_log`, on the disk when this returns.
+
+    OSError naming ``path`` where it cannot be written; nothing of it is then left.
+    """
+    left = memoryview(json.dumps(record).encode() + b"\n")
+    start = log.tell()
+    with naming(path):
+        try:
+            while left:
+                left = left[log.write(left) :]
+            os.fsync(log.fileno())
+        except BaseException:
+            with suppress(OSError):  # what is left of a line is passed over when read
+                log.seek(start)
+                log.truncate()
+            raise
 
 
 def _parse_lines(content: bytes, path: AnyPath) -> dict[Cell, Record]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..comparison import SIZES, measure_cost_curve
 from ..draft_length import copies_that_pay
 from ..drafts import Draft, ModelDraft, PromptLookup, SuffixDraft
 from ..experiments import cut_prompts
+from ..files import write_atomically
 from ..pair import Pair, book_pair
 from ..prompts import KINDS, load_prompts
 from ..records import write_records
@@ -309,10 +312,20 @@ def write_report(rows: list[Row], found: dict[str, Any], folder: Path) -> list[s
     with mpl.rc_context({**plots.STYLE}):
         figure = Figure(figsize=(7.0, 3.6))  # of no window, and forgotten after this
         speeds_against_k(rows, ax=figure.subplots())
-        files += [folder / "bench.png", folder / "bench.svg"]
-        figure.savefig(files[1], dpi=200)
-        figure.savefig(files[2], metadata={"Date": None})
+        for name, options in (
+            ("bench.png", {"dpi": 200}),
+            ("bench.svg", {"metadata": {"Date": None}}),
+        ):
+            picture = io.BytesIO()
+            kind = name.rpartition(".")[2]
+            figure.savefig(picture, format=kind, **options)
+            files.append(folder / name)
+            write_atomically(files[-1], partial(_put, picture.getvalue()))
     return list(map(str, files))
+
+
+def _put(content: bytes, file: BinaryIO) -> None:
+    file.write(content)
 
 
 # The gate

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..files import AnyPath, open_file, write_atomically
+from ..files import AnyPath, naming, open_file, write_atomically
 
 PIECE = 1 << 20
 MAGIC = b"GGUF"
@@ -409,7 +409,7 @@ class _Hub:
             length = answer.headers.get("Content-Length")
             size = None if length is None else at + int(length)
             of = "" if size is None else f" of {size / 1e6:.0f}"
-            with open(part, "ab" if at else "wb") as file:
+            with naming(part), open(part, "ab" if at else "wb") as file:
                 while piece := self._piece(answer):
                     file.write(piece)
                     at += len(piece)

@@ -43,6 +43,7 @@ except ImportError as error:
     raise ImportError(missing, name=error.name) from error
 
 from ..engine import Completion, Engine
+from ..files import write_atomically
 from ..pair import book_pair
 from ..sampling import Sampler
 
@@ -305,8 +306,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = [
             dict(zip(heads, map(float, each.row()), strict=True)) for each in levels
         ]
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
+        content = json.dumps(rows, indent=1).encode()
+        write_atomically(options.json, lambda file: file.write(content))
     return 1 if any(level.lost or level.wrong for level in levels) else 0
 
 
