@@ -7,6 +7,7 @@ advice, a poem, code. They lie in data/prompts/prompts.toml.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
@@ -84,7 +85,7 @@ def read_prompts(path: AnyPath) -> tuple[Prompt, ...]:
         if Path(path).suffix == ".toml":
             entries = tomllib.loads(content)["prompt"]
         else:
-            lines = (line.strip() for line in content.splitlines())
+            lines = (line.strip() for line in re.split("\r\n|\r|\n", content))
             entries = [{"text": line} for line in lines if line]
         unsaid = {"kind": "open", "task": ""}
         prompts = tuple(

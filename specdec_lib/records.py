@@ -149,7 +149,15 @@ def write_records(records: Sequence[Record], path: AnyPath) -> None:
         text = "".join(json.dumps(record) + "\n" for record in records)
     else:
         table = io.StringIO(newline="")
-        writer = csv.DictWriter(table, _columns(records), lineterminator="\n")
+        # Until Python 3.13 a "\r" is not quoted, and ends a line when it is read.
+        names = [name for record in records for name in (*record, *record.values())]
+        odd = any("\r" in name for name in names if isinstance(name, str))
+        writer = csv.DictWriter(
+            table,
+            _columns(records),
+            lineterminator="\n",
+            quoting=csv.QUOTE_ALL if odd else csv.QUOTE_MINIMAL,
+        )
         writer.writeheader()
         writer.writerows(records)
         text = table.getvalue()
