@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from properties_kit import (
     examples,
     same,
     untimed,
+    whole,
 )
 
 import specdec_lib as sd
@@ -69,7 +72,7 @@ def test_a_stream_is_the_whole_in_parts(call):
 
 
 @examples(80)
-@given(calls(), st.integers(0, 3))
+@given(calls(), whole(0, 3))
 def test_a_stream_that_is_left_was_right_so_far(call, taken):
     rounds = call.stream()
     some = [each for each, _ in zip(rounds, range(taken), strict=False)]
@@ -110,7 +113,7 @@ def test_same_seed_same_everything(call):
 
 
 @examples(80)
-@given(calls(), st.integers(0, 99))
+@given(calls(), whole(0, 99))
 def test_a_call_leaves_nothing_behind(call, other_seed):
     """The same objects again, after another call and one that was broken off."""
     target, arguments = call.target(), call.arguments()
@@ -124,19 +127,20 @@ def test_a_call_leaves_nothing_behind(call, other_seed):
 
 
 @examples(80)
-@given(calls(), calls())
-def test_two_streams_in_turn_do_not_disturb_each_other(one, two):
-    streams, rounds = [one.stream(), two.stream()], ([], [])
-    going = True
-    while going:
-        going = False
-        for stream, done in zip(streams, rounds, strict=True):
-            each = next(stream, None)
-            if each is not None:
-                done.append(each)
-                going = True
-    assert untimed(rounds[0]) == untimed(one.generate().rounds)
-    assert untimed(rounds[1]) == untimed(two.generate().rounds)
+@given(calls(), whole(0, 99))
+def test_two_streams_in_turn_do_not_disturb_each_other(call, other_seed):
+    """Of the same objects, each from its own seed."""
+    target, arguments = call.target(), call.arguments()
+    seeds = (call.seed, other_seed)
+    streams = [
+        sd.stream(target, call.prompt, **arguments | {"seed": seed}) for seed in seeds
+    ]
+    rounds = ([], [])
+    for pair in zip_longest(*streams):
+        for done, each in zip(rounds, pair, strict=True):
+            done += [] if each is None else [each]
+    for done, seed in zip(rounds, seeds, strict=True):
+        assert untimed(done) == untimed(call.generate(seed=seed).rounds)
 
 
 @examples(250)
