@@ -181,3 +181,35 @@ def test_kneser_ney_equals_kenlm_on_new_text():
             assert found == pytest.approx(log10, abs=1e-5)
             lengths.add(length)
     assert lengths == {1, 2, 3, 4}
+
+
+def test_kneser_ney_equals_kenlm_after_any_words():
+    """Word by word from KenLM's own states: sentences of words thrown together, some
+    of them unknown, so that every length of match is backed off from."""
+    kenlm = pytest.importorskip(
+        "kenlm", reason="KenLM's Python module is not installed"
+    )
+    peer = kenlm.Model(str(DATA / "kenlm_train.arpa"))
+    ids, model = vocabulary(), kenlm_model(KENLM_DISCOUNTS)
+    words = sorted(w for w in ids if w not in ("<s>", "</s>"))
+    known = [w for s in kenlm_text("kenlm_train.txt") for w in s]
+    g = np.random.default_rng(0)
+    compared = 0
+    for _ in range(150):
+        sentence, state = [], kenlm.State()
+        peer.BeginSentenceWrite(state)
+        while len(sentence) < 12:
+            if g.random() < 0.5:  # a run of the text, so that long contexts match
+                at = int(g.integers(len(known) - 4))
+                sentence += known[at : at + 4]
+            else:
+                sentence.append(words[int(g.integers(len(words)))])
+        tokens, after = [0], kenlm.State()
+        for word in [*sentence, "</s>"]:
+            log10 = peer.BaseScore(state, word, after)
+            found = model.log_prob(ids[word], tokens) / math.log(10)
+            assert found == pytest.approx(log10, abs=1e-5), (sentence, word)
+            tokens.append(ids[word])
+            state, after = after, state
+            compared += 1
+    assert compared > 1800
