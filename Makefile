@@ -7,7 +7,7 @@ PY = .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book html lab test check faults bench notebooks screenshots vendor lock \
+.PHONY: help setup book html lab test check faults proof bench notebooks screenshots vendor lock \
 	peers model clean distclean
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "  make lite        build the book with chapters that run in the browser"
 	@echo "  make check       the quick part of the tests: lint, types, unit tests"
 	@echo "  make faults      plant faults in the library; each must be noticed (15 minutes)"
+	@echo "  make proof       run the tests that count what they try; the book shows it"
 	@echo "  make notebooks   run the chapters and store their outputs (NB=notebooks/04*.ipynb)"
 	@echo "  make screenshots pictures of pages, wide, narrow, dark (PAGES='notebooks/04')"
 	@echo "  make model       fetch the real model of Part V (98 MB)"
@@ -56,6 +57,9 @@ check: setup
 
 faults: setup
 	@$(PY) tools/planted_faults.py --all --report tests/planted_faults_report.json
+
+proof: setup
+	@$(PY) tools/proof.py run
 
 bench: setup
 	@$(PY) tools/bench.py

