@@ -206,7 +206,7 @@ def _add_distill(actions: Any) -> None:
         help="let a model answer prompts, and keep the answers to copy guesses from",
         description="Let a real model answer prompts and keep its answers; specdec "
         "generate then copies guesses from them too. It is slow, and goes on where it "
-        "was broken off. Measured with the 24 prompts that ship, each without its own "
+        "was broken off. Measured with 24 prompts of both kinds, each without its own "
         "answer: open prompts gain 2 % with plain NumPy and 5 % with --compiled, "
         "grounded ones nothing. Only a prompt that was itself answered gains much, as "
         "its answer is copied: it takes a third of the time.",
@@ -658,6 +658,7 @@ def _with_flag(error: Exception, options: argparse.Namespace) -> str:
 
 
 def _one_line(error: Exception) -> str:
+    text = str(error)
     if isinstance(error, OSError) and error.filename and error.strerror:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split())
+        text = f"{error.filename}: {error.strerror}"
+    return " ".join(text.split())

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 AnyPath = str | os.PathLike[str]
+MAX_BYTES = 1 << 28  # of a text that is read as a whole
 
 
 def open_file(path: AnyPath) -> BinaryIO:
@@ -26,7 +27,36 @@ def open_file(path: AnyPath) -> BinaryIO:
     for what cannot be opened.
     """
     _check_kind(path, os.stat(path).st_mode)
-    return open(path, "rb")
+    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115
+    try:
+        _check_kind(path, os.fstat(file.fileno()).st_mode)  # it may be another by now
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def read_all(path: AnyPath, max_bytes: int = MAX_BYTES) -> bytes:
+    """All of a file; ValueError where it is larger than ``max_bytes``."""
+    with open_file(path) as file:
+        check_size(path, os.fstat(file.fileno()).st_size, max_bytes)
+        pieces: list[bytes] = []
+        size = 0
+        while piece := file.read(1 << 20):
+            pieces.append(piece)
+            size += len(piece)
+            check_size(path, size, max_bytes)  # it may grow
+    return b"".join(pieces)
+
+
+def check_size(path: AnyPath, size: int, max_bytes: int) -> None:
+    """ValueError for a file that is larger than ``max_bytes``."""
+    if size > max_bytes:
+        raise ValueError(f"{path}: larger than max_bytes = {max_bytes} bytes")
 
 
 def _check_kind(path: AnyPath, mode: int) -> None:

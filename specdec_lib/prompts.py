@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from .files import AnyPath, open_file
+from .files import AnyPath, read_all
 
 KINDS = ("grounded", "open")
 
@@ -80,8 +80,7 @@ def read_prompts(path: AnyPath) -> tuple[Prompt, ...]:
     ValueError for a file without prompts, and for one that cannot be read so.
     """
     try:
-        with open_file(path) as file:
-            content = file.read().decode("utf-8-sig")
+        content = read_all(path).decode("utf-8-sig")
         if Path(path).suffix == ".toml":
             entries = tomllib.loads(content)["prompt"]
         else:

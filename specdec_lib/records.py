@@ -21,13 +21,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .files import naming, open_file, parse_json, write_atomically
+from .files import naming, open_file, parse_json, read_all, write_atomically
 from .models import check_count
 from .randomness import SeededRandom
 
 Record = dict[str, Any]
 AnyPath = str | os.PathLike[str]
 
+MAX_LOG = 1 << 32  # bytes of a file of records
 _TEXT_COLUMNS = frozenset({"draft", "prompt", "finish_reason", "setup"})
 
 
@@ -115,8 +116,7 @@ def read_records(path: AnyPath) -> list[Record]:
     An unfinished last line of JSON Lines is left out. ValueError naming the file for
     one that holds no records.
     """
-    with open_file(path) as file:
-        content = file.read()
+    content = read_all(path, MAX_LOG)
     if Path(path).suffix != ".csv":
         whole = content[: content.rfind(b"\n") + 1]
         return list(_parse_lines(whole, path).values())

@@ -27,7 +27,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .files import open_file, parse_json, write_atomically
+from .files import (
+    MAX_BYTES,
+    check_size,
+    open_file,
+    parse_json,
+    read_all,
+    write_atomically,
+)
 
 Pair = tuple[int, int]
 
@@ -186,9 +193,7 @@ class Tokenizer:
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
         """Read what `save` wrote. Raises ValueError naming the file if it is not."""
         try:
-            with open_file(path) as file:
-                content = file.read()
-            record: Any = parse_json(content.decode())
+            record: Any = parse_json(read_all(path).decode())
         except ValueError as error:  # not a file, not JSON, or not even UTF-8
             raise ValueError(f"{path}: not a tokenizer file ({error})") from None
         if not isinstance(record, dict) or record.get("format") != "specdec tokenizer":
@@ -485,15 +490,15 @@ def read_corpus(
     path: str | os.PathLike[str],
     *,
     suffixes: Sequence[str] = (".txt", ".md", ".py"),
-    max_bytes: int = 256 * 2**20,
+    max_bytes: int = MAX_BYTES,
 ) -> Corpus:
     """Read a file, or every file with one of `suffixes` in a folder and those in it.
 
     Files are UTF-8, with or without a byte-order mark; line ends become ``\\n``. They
     come in the order of their paths. In a folder, hidden files and folders and empty
-    files are passed over. Raises FileNotFoundError where there is nothing to read,
-    and ValueError, naming the file, for one that is empty, larger than `max_bytes`,
-    not UTF-8, or a pipe.
+    files are passed over, and pipes. Raises FileNotFoundError where there is nothing to
+    read, and ValueError, naming the file, for one that is empty, not UTF-8, or a pipe,
+    and where all of them together are larger than `max_bytes`.
     """
     path = Path(path)
     if not path.is_dir():
@@ -511,6 +516,9 @@ def read_corpus(
     )
     if not files:
         raise FileNotFoundError(f"{path}: no file ending in {', '.join(suffixes)}")
+    sizes = [file.stat().st_size for file in files]
+    for file, size in zip([*files, path], [*sizes, sum(sizes)], strict=True):
+        check_size(file, size, max_bytes)
     documents = (
         Document(file.relative_to(path).as_posix(), read_text(file, max_bytes))
         for file in files
@@ -521,12 +529,13 @@ def read_corpus(
     return corpus
 
 
-def read_text(path: str | os.PathLike[str], max_bytes: int = 256 * 2**20) -> str:
+def read_text(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> str:
     """The text of one UTF-8 file, read in pieces; see `read_corpus`."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     parts: list[str] = []
     size = 0  # bytes given to the decoder
     with open_file(path) as file:
+        check_size(path, os.fstat(file.fileno()).st_size, max_bytes)
         while block := file.read(2**20):
             waiting = len(decoder.getstate()[0])  # bytes of a character begun before
             try:
@@ -534,8 +543,7 @@ def read_text(path: str | os.PathLike[str], max_bytes: int = 256 * 2**20) -> str
             except UnicodeDecodeError as error:
                 raise _not_utf8(path, size - waiting + error.start) from None
             size += len(block)
-            if size > max_bytes:
-                raise ValueError(f"{path}: larger than max_bytes = {max_bytes} bytes")
+            check_size(path, size, max_bytes)
     waiting = len(decoder.getstate()[0])
     if waiting:
         raise _not_utf8(path, size - waiting)

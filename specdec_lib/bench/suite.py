@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ..decoding import Generation, generate
 from ..drafts import Draft, ModelDraft, PromptLookup
 from ..experiments import cut_prompts
-from ..files import AnyPath, open_file, parse_json, write_atomically
+from ..files import AnyPath, parse_json, read_all, write_atomically
 from ..metrics import Metrics
 from ..models import check_count
 from ..pair import Pair, book_pair
@@ -224,8 +224,7 @@ def write_baseline(baseline: Mapping[str, Any], path: AnyPath) -> None:
 def read_baseline(path: AnyPath) -> dict[str, Any]:
     """What ``write_baseline`` wrote; ValueError naming the file for anything else."""
     try:
-        with open_file(path) as file:
-            baseline = parse_json(file.read())
+        baseline = parse_json(read_all(path))
         found = baseline["format"], baseline["version"]
         ratios, counts = baseline["log_ratios"], baseline["counts"]
         whole = set(ratios) == set(RATIOS) and min(map(len, ratios.values())) >= 2

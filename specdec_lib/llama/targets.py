@@ -71,6 +71,8 @@ def kind_of(name: str | os.PathLike[str] | None) -> str | None:
     if path.is_file():
         with open(path, "rb") as file:
             return LLAMA if file.read(len(MAGIC)) == MAGIC else None
+    if path.exists():  # a pipe, say, of which reading it tells
+        return None
     if fetch.is_here(name):
         return LLAMA
     return TRANSFORMERS if HUB_NAME.fullmatch(name) else None

@@ -84,7 +84,10 @@ def pair_sweep(
         documents = {
             d.name: pair.tokenizer.encode(d.text).tolist() for d in source.documents
         }
-        starts = cut_prompts(documents, count=prompts, length=prompt_tokens)
+        try:
+            starts = cut_prompts(documents, count=prompts, length=prompt_tokens)
+        except ValueError as error:
+            raise ValueError(f"text {text or 'that ships'}: {error}") from None
     return Sweep(
         pair.target, made, starts, sampler=sampler, verify=RULES[rule], **settings
     )
