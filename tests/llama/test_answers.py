@@ -13,6 +13,7 @@ import specdec_lib as sd
 from specdec_lib import cli
 from specdec_lib.llama import answers as kept
 from specdec_lib.llama.answers import Answers, NGramGuesses
+from specdec_lib.prompts import load_prompts
 from specdec_lib.theory import cost_curve
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exactness"))
@@ -259,6 +260,28 @@ def test_a_file_that_is_named(capsys, path):
     assert generate(capsys, path)["history"] is None
     found = generate(capsys, path, "--history", folder / "a")["history"]
     assert found["file"] == str(folder / "a")
+
+
+def test_the_seed_changes_the_answers(capsys, path):
+    """And the same seed gives the same ones, whatever file they go to."""
+    folder = path.parent
+    texts = []
+    for name, seed in (("a", 1), ("b", 2), ("c", 1)):
+        flags = ["-o", folder / name, "--prompts", folder / "prompts.txt"]
+        flags += ["--temperature", 1, "--max-tokens", 30, "--seed", seed]
+        assert run(capsys, "models", "distill", path, *flags)[0] == 0
+        texts.append(Answers.load(folder / name).texts)
+    assert texts[0] == texts[2] != texts[1]
+
+
+def test_with_no_more_than_it_needs(capsys, path):
+    """All prompts that ship, as long as answers are by default."""
+    write_toy(path, toy(3, vocab_size=90, context_window=9000))
+    code, out, error = run(capsys, "models", "distill", path)
+    assert code == 0, error
+    place = path.parent / "models" / "tiny.answers"
+    assert out.startswith(f"{place}: {len(load_prompts())} answers, ")
+    assert Answers.load(place).how == (160.0, 0.0, 0.0)
 
 
 def test_answers_of_another_model(capsys, path):

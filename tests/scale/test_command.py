@@ -72,6 +72,17 @@ def test_the_table(tmp_path, capsys):
     assert path.read_bytes() == stored
 
 
+def test_with_no_more_than_it_needs(tmp_path, capsys, monkeypatch):
+    """A sweep of all that it combines by default, and the other command of this length,
+    in an empty folder: nothing is written but what was asked for."""
+    monkeypatch.chdir(tmp_path)
+    assert sweep("-o", "a.jsonl") == 0
+    assert "a.jsonl: 96 records; 96 made in" in capsys.readouterr().out
+    assert cli.main(["bench"]) == 0
+    assert "predicted" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
 @pytest.mark.parametrize(
     "flags",
     [
