@@ -79,7 +79,9 @@ def test_with_no_more_than_it_needs(tmp_path, capsys, monkeypatch):
     assert sweep("-o", "a.jsonl") == 0
     assert "a.jsonl: 96 records; 96 made in" in capsys.readouterr().out
     assert cli.main(["bench"]) == 0
-    assert "predicted" in capsys.readouterr().out
+    table = capsys.readouterr().out
+    for row in ("plain", "order 2", "lookup", "suffix"):
+        assert f"\n{row} " in table
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 
