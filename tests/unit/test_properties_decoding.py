@@ -62,12 +62,12 @@ def test_nothing_after_a_stop_and_no_stop_before_the_minimum(call):
 @examples(150)
 @given(calls())
 def test_a_stream_is_the_whole_in_parts(call):
-    whole, rounds = call.generate(), tuple(call.stream())
-    assert untimed(rounds) == untimed(whole.rounds)
-    assert sum((each.emitted for each in rounds), ()) == whole.tokens
+    result, rounds = call.generate(), tuple(call.stream())
+    assert untimed(rounds) == untimed(result.rounds)
+    assert sum((each.emitted for each in rounds), ()) == result.tokens
     assert all(each.emitted for each in rounds)
     assert sd.Metrics.from_rounds(untimed(rounds)) == sd.Metrics.from_rounds(
-        untimed(whole.rounds)
+        untimed(result.rounds)
     )
 
 
@@ -198,12 +198,12 @@ def test_the_figures_add_up(call):
     assert metrics.drafted == sum(len(each.drafted) for each in result.rounds)
     cut = sum(len(each.emitted) == each.accepted for each in result.rounds)
     assert metrics.emitted == metrics.accepted + metrics.target_calls - cut
-    for rate, part, whole in (
+    for rate, part, of in (
         (metrics.acceptance_rate, metrics.accepted, metrics.tested),
         (metrics.draft_efficiency, metrics.accepted, metrics.drafted),
         (metrics.tokens_per_call, metrics.emitted, metrics.target_calls),
     ):
-        assert rate == (part / whole if whole else None)
+        assert rate == (part / of if of else None)
 
 
 class Asked:
