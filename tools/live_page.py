@@ -41,7 +41,8 @@ class LivePage:
     first_output, whole
         seconds from the moment the page is asked for, after :meth:`run_all`.
     megabytes
-        what was loaded until then; memory: MB of the process that shows the page.
+        what was loaded until Python was ready, not counting what the server or the
+        browser compresses; memory: MB of the process that shows the page, at the end.
     """
 
     def __init__(self, browser: Any, address: str, chapter: str) -> None:
@@ -52,6 +53,7 @@ class LivePage:
         self.missing: list[str] = []
         self.megabytes = self.memory = self.first_output = self.whole = 0.0
         self._address = address
+        self._sizes: dict[str, int] = {}
         self.context.route("**/*", self._route)
         self.page.on("response", self._answered)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -69,11 +71,12 @@ class LivePage:
     def _answered(self, response: Any) -> None:
         if response.status >= 400:
             self.missing.append(f"{response.status} {response.url}")
-        self.megabytes += int(response.headers.get("content-length", 0)) / 1e6
+        self._sizes[response.url] = int(response.headers.get("content-length", 0))
 
     def run_all(self, timeout: float, said: Callable[[str], None] = print) -> None:
         """Run all cells to the end; AssertionError where one fails or warns."""
         self.page.wait_for_function(READY, timeout=1000 * timeout)
+        self.megabytes = sum(self._sizes.values()) / 1e6
         said(f"Python is ready after {time.perf_counter() - self._began:.0f} s")
         self.page.evaluate(RUN)
         self.page.wait_for_function("window.live.done", timeout=1000 * timeout)

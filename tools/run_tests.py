@@ -134,6 +134,11 @@ STEPS = (
         notes=tuple(NOT_RUN.values()),
     ),
     Step(
+        "lite",
+        ([PYTHON, "tools/build_lite.py", "--lenient"],),
+        "JupyterLite could not be built: the message above says where it stopped.",
+    ),
+    Step(
         "build",
         (
             [PYTHON, "tools/vendor.py"],
@@ -145,6 +150,12 @@ STEPS = (
         "site",
         ([*PYTEST, "tests/site"],),
         "Look at the page: `make book`, or `make screenshots PAGES=notebooks/04`.",
+    ),
+    Step(
+        "live",
+        ([*PYTEST, "tests/live"],),
+        "A chapter does not run in the browser. Look at it: `make lite book`. All of\n"
+        "them: .venv/bin/python tools/live_runs.py",
     ),
 )
 
