@@ -63,6 +63,17 @@ def test_a_run_is_read_back_as_it_was_kept(uri, records):
     assert tracking.read_runs(uri, experiment="no such one") == []
 
 
+def test_with_defaults_alone(records, tmp_path, monkeypatch):
+    """A name and no more; it is kept in the folder where it is done."""
+    monkeypatch.chdir(tmp_path)
+    tracking.log_run(records, name="logged")
+    tracking.start_run(name="begun").finish(records)
+    runs = tracking.read_runs()
+    assert sorted(run.name for run in runs) == ["begun", "logged"]
+    assert all(run.records() == records for run in runs)
+    assert list(tmp_path.iterdir())
+
+
 def test_figures_of_ones_own(store, records):
     import matplotlib.pyplot as plt
 
