@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from site_kit import Visit, Widget, three_decimals, widget_state
+from site_kit import MAX_DATA, Visit, Widget, three_decimals, widget_size
 
 import specdec_lib as sd
 
@@ -122,5 +122,5 @@ def test_it_fits_a_telephone(telephone: Visit) -> None:
 
 
 def test_it_is_light(site: Path) -> None:
-    """Nine figures, under 300 kB on the page."""
-    assert 0 < len(widget_state(site / PAGE)) < 300_000
+    """The data of this widget and of the gallery of faults, compressed."""
+    assert 0 < widget_size(site / PAGE) <= MAX_DATA

@@ -117,7 +117,8 @@ def test_mutants(tmp_path):
 
 
 def test_a_table_and_its_numbers():
-    assert page.table(("Kind", ">Tried"), [("cut", 1234), ("more", 5)]).split("\n") == [
+    shown = page.table(("Kind", ">Tried"), [("cut", 1234), ("more", 5)])
+    assert shown.split("\n")[3:-1] == [
         "| Kind | Tried |",
         "| --- | ---: |",
         "| cut | 1,234 |",
