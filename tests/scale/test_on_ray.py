@@ -111,12 +111,6 @@ def test_a_cluster_of_its_own(records, tmp_path, capsys):
     assert len(read_records(path)) == 2
 
 
-def test_a_cluster_with_defaults_alone():
-    with scale.local_ray():
-        assert ray.cluster_resources()["CPU"] >= 1
-    assert not ray.is_initialized()
-
-
 def test_a_function_without_an_import_path_makes_its_own_cluster(records):
     def make():
         return small_sweep()
