@@ -286,7 +286,7 @@ def test_live_decodes_at_each_move(session: Session, pair: Pair) -> None:
 @pytest.mark.parametrize(
     "path", chapters_with_widgets(), ids=lambda path: path.stem.split("_")[0]
 )
-def test_every_chapter_with_a_widget_runs_and_its_sliders_move(
+def test_every_chapter_with_a_widget_runs_and_its_controls_move(
     lab: Lab, browser: Any, path: Path
 ) -> None:
     session = lab.open(browser, path)
@@ -295,14 +295,17 @@ def test_every_chapter_with_a_widget_runs_and_its_sliders_move(
     assert widgets
     for widget in widgets:
         said = widget.locator("figcaption, [role=status]").first
-        for slider in widget.get_by_role("slider").all():
+        controls = widget.get_by_role("slider").or_(widget.get_by_role("combobox"))
+        for control in controls.all():
             session.page.wait_for_function(
-                "slider => !slider.disabled", arg=slider.element_handle()
+                "control => !control.disabled", arg=control.element_handle()
             )
             before = said.inner_text()
-            last = slider.input_value() == slider.get_attribute("max")
-            slider.focus()
-            session.page.keyboard.press("ArrowLeft" if last else "ArrowRight")
+            is_list = control.evaluate("control => control.localName") == "select"
+            last = control.input_value() == control.get_attribute("max")
+            control.focus()
+            key = "ArrowDown" if is_list else "ArrowLeft" if last else "ArrowRight"
+            session.page.keyboard.press(key)
             session.page.wait_for_function(
                 "([element, text]) => element.innerText !== text",
                 arg=[said.element_handle(), before],
