@@ -70,13 +70,12 @@ TESTS = {
     "verification/lossy": RULES[:1],
     "decoding": (*LOOP, "unit/test_trees", BLOCKS[1], "exactness/test_exact"),
     "metrics": ("unit/test_metrics",),
-    "drafts/model": ("unit/test_drafts", *LOOP),
+    "drafts/model": ("unit/test_drafts", "unit/test_draft_length", *LOOP),
     "drafts/trees": ("unit/test_trees", BLOCKS[1], "unit/test_faults_loop"),
 }
 MODULES = tuple(TESTS)
 LEFT_OUT = (  # thorough and slow: what only they notice counts as not noticed
     "test_a_draft_whose_window_is_any_shorter_or_longer",
-    "test_a_session_proposes_as_a_new_one_would",
     "test_a_stop_at_every_place_of_a_round_ends_the_text_there",
     "test_a_vocabulary_of_200_000_tokens",
     "test_an_n_gram_state_reads_trees",
@@ -95,7 +94,6 @@ LEFT_OUT = (  # thorough and slow: what only they notice counts as not noticed
     "test_n_gram_models",
     "test_n_gram_models_by_the_block_rule",
     "test_processors_on_the_target_alone",
-    "test_processors_see_their_own_branch",
     "test_reading_by_branches",
     "test_ten_thousand_tokens_without_drift",
     "test_the_acceptance_rate_estimates_the_overlap",

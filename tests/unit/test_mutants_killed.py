@@ -14,6 +14,7 @@ import specdec_lib as sd
 from specdec_lib import decoding, metrics, randomness
 from specdec_lib.verification import lossy
 
+EVEN = sd.FunctionModel(lambda sequence: np.zeros(3), 3)
 ROUND = sd.Round(drafted=(5, 6), accepted=1, emitted=(5, 9))
 
 
@@ -30,7 +31,7 @@ ROUND = sd.Round(drafted=(5, 6), accepted=1, emitted=(5, 9))
         sd.Proposal((1,)),
         lossy.SoftGreedyDraft(None),
         sd.ModelDraft(None),
-        sd.TreeDraft(None),
+        sd.TreeDraft(EVEN),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -274,6 +275,11 @@ def test_a_filter_that_keeps_all_changes_no_bit():
     assert plain[3] > 0
     for every in (sd.Sampler(top_k=4), sd.Sampler(top_p=1.0), sd.Sampler(top_k=9)):
         assert every(logits).tolist() == plain
+    for seed in range(50):  # some of these sum to 1 but for a rounding
+        logits = np.random.default_rng(seed).normal(size=50)
+        plain = sd.Sampler()(logits).tolist()
+        for every in (sd.Sampler(top_k=50), sd.Sampler(top_p=1.0)):
+            assert every(logits).tolist() == plain
 
 
 def test_the_best_of_a_thousand():
@@ -285,8 +291,10 @@ def test_the_best_of_a_thousand():
 
 
 def test_a_hundred_equals_are_taken_from_the_lowest_id():
-    kept = np.flatnonzero(sd.Sampler(top_p=0.5)(np.zeros(100)))
-    assert kept.tolist() == list(range(50))
+    """All odd ones are 1,000 times more probable: 0.9 of all is 91 of them."""
+    logits = np.log([1.0, 1000.0] * 100)
+    kept = np.flatnonzero(sd.Sampler(top_p=0.9)(logits))
+    assert kept.tolist() == [2 * i + 1 for i in range(91)]
 
 
 def test_a_repetition_penalty_of_small_logits():
@@ -394,3 +402,124 @@ class NoModel:
 
     def start(self, prompt):
         return self.session
+
+
+def test_a_tree_of_no_guesses():
+    draft = Slow()
+    draft.propose = lambda k, rng: sd.Proposal((), None, ())
+    found = sd.generate(
+        *(ALWAYS_ONE, [0]),
+        draft=NoModel(draft),
+        verify=sd.verify_tree,
+        max_new_tokens=3,
+    )
+    assert found.tokens == (1, 1, 1)
+    assert [each.parents for each in found.rounds] == [(), (), None]
+
+
+class Lending(Slow):
+    """Gives out its own rows, whole numbers: 0 or 1 alike, and 2 far behind."""
+
+    vocab_size = 3
+
+    def __init__(self):
+        super().__init__()
+        self.rows = np.array([[5, 5, -95]] * 4)
+
+    def extend(self, tokens):
+        super().extend([0] * len(tokens))
+        return self.rows[: len(tokens)]
+
+
+def test_forbidding_a_stop_leaves_the_models_rows_alone():
+    target = Lending()
+    found = sd.generate(
+        *(target, [0]), max_new_tokens=3, min_new_tokens=3, stop_ids=[0, 2], seed=0
+    )
+    assert found.tokens == (1, 1, 1)
+    assert target.rows.tolist() == [[5, 5, -95]] * 4
+
+
+# Drafts.
+
+
+def test_the_tree_that_is_guessed_where_nothing_is_said():
+    """Two first guesses, and three more after each."""
+    assert sd.TreeDraft(EVEN).shape == (-1, -1, 0, 1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize("parents", ((-1,), (-1, 0)))
+def test_a_shape_that_can_be_read_only_once(parents):
+    with pytest.raises(ValueError, match="shape must have one entry for each of 0"):
+        sd.TreeDraft(EVEN, shape=iter(parents))
+
+
+def test_branches_after_one_that_is_too_deep_are_still_guessed():
+    """At most two in a row: the third of the first branch is left out."""
+    draft = sd.TreeDraft(EVEN, shape=(-1, 0, 1, -1, 3), draw="best")
+    assert draft.start([0]).propose(2, None).parents == (-1, 0, -1, 2)
+
+
+def test_two_proposals_are_the_same_only_if_they_are_one():
+    """Their arrays cannot be compared by one word."""
+    one, other = (sd.Proposal((1,), np.array([[0.5, 0.5]])) for _ in range(2))
+    assert one == one
+    assert one != other
+
+
+def test_a_tree_without_a_node_has_no_rows():
+    found = sd.TreeDraft(EVEN).start([0]).propose(0, sd.SeededRandom(0))
+    assert (found.tokens, found.probabilities, found.parents) == ((), None, ())
+
+
+def test_the_best_two_though_the_sampler_would_keep_one():
+    """Processors change which tokens are best; a filter of the sampler does not."""
+    sampler = sd.Sampler(top_k=1, processors=(sd.LogitBias({2: 1.0, 1: 0.5}),))
+    draft = sd.TreeDraft(EVEN, sampler, shape=(-1, -1), draw="best")
+    assert draft.start([0]).propose(1, None).tokens == (2, 1)
+
+
+@pytest.mark.parametrize("draw, temperature", [("best", 1.0), ("with replacement", 0)])
+def test_processors_of_a_tree_see_the_branch(draw, temperature):
+    seen = []
+
+    def note(logits, prefix):
+        seen.append(tuple(prefix))
+        return logits
+
+    sampler = sd.Sampler(temperature, processors=(note,))
+    draft = sd.TreeDraft(EVEN, sampler, shape=(-1, -1, 0, 1), draw=draw)
+    found = draft.start([2, 2]).propose(2, None)
+    assert found.tokens == (0, 1, 0, 0)
+    assert seen == [(2, 2), (2, 2, 0), (2, 2, 1)]
+
+
+class Frugal:
+    """A model whose state notes how many tokens it reads for how many rows."""
+
+    vocab_size, bos_id, context_window = 3, None, None
+
+    def __init__(self):
+        self.read = []
+
+    def start(self):
+        state = EVEN.start()
+        extend = state.extend
+
+        def extend_last(tokens, rows):
+            self.read.append((len(tokens), rows))
+            return extend(tokens)[len(tokens) - rows :]
+
+        state.extend_last = extend_last
+        return state
+
+
+def test_a_tree_asks_its_model_for_no_row_that_it_does_not_use():
+    model = Frugal()
+    draft = sd.TreeDraft(model, shape=(-1, -1, 0, 1), draw="best")
+    session = draft.start([1, 1, 1])
+    session.propose(2, None)
+    assert model.read == [(2, 0), (1, 1), (1, 1), (1, 1)]
+    session.commit([0, 1])
+    session.propose(1, None)
+    assert model.read[4:] == [(2, 0), (1, 1)]
