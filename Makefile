@@ -89,4 +89,4 @@ clean:
 	find . -name .venv -prune -o -name .ipynb_checkpoints -type d -print | xargs rm -rf
 
 distclean: clean
-	rm -rf .venv book/assets/vendor
+	rm -rf .venv book/assets/vendor tests/vendor

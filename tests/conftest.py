@@ -12,7 +12,7 @@ settings.register_profile("repeats", derandomize=True, deadline=None, database=N
 settings.load_profile("repeats")
 
 # A failed check in there then tells the values, as one in a test does.
-pytest.register_assert_rewrite("site_kit", "lab_kit")
+pytest.register_assert_rewrite("site_kit", "lab_kit", "axe_kit")
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serve import make_server
+from serve import SITE, make_server
 
 from specdec_lib import experiments, theory
 from specdec_lib.pair import Pair, book_pair
@@ -23,9 +24,40 @@ from specdec_lib.text import load_corpus
 
 WIDE = {"width": 1366, "height": 900}
 NARROW = {"width": 360, "height": 740}
+SUBPATH = "a/b/c"  # where the site is served
 STATE = "application/vnd.jupyter.widget-state+json"
 MAX_DATA = 150_000  # bytes of the widgets of one page, compressed
 HUNDREDTHS = tuple(i / 100 for i in range(101))
+
+
+# Parts of the site that are no pages of the book, where they were built.
+APART = {"_static", "_sources", "lite"}
+
+
+def built_pages() -> list[str]:
+    """Addresses of the built pages, as seen from the site's root."""
+    return sorted(
+        name.as_posix()
+        for path in SITE.rglob("*.html")
+        if (name := path.relative_to(SITE)).parts[0] not in APART
+        and name.as_posix() != "index.html"  # it leads on to the first page
+    )
+
+
+def settle(page: Any) -> None:
+    """Wait until formulas, fonts and widgets are drawn."""
+    page.evaluate(
+        """async () => {
+            if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
+            await document.fonts.ready;
+        }"""
+    )
+    page.wait_for_function(
+        """() => [...document.querySelectorAll(
+                'script[type="application/vnd.jupyter.widget-view+json"]')]
+            .every((view) => view.parentElement.querySelector(
+                '.jupyter-widgets, .jp-Widget, .lm-Widget'))"""
+    )
 
 
 @dataclass
@@ -33,9 +65,29 @@ class Visit:
     """What happened while a page was open, and the page itself."""
 
     page: Any
+    name: str = ""
     foreign: list[str] = field(default_factory=list)
+    files: set[str] = field(default_factory=set)  # asked of our server, as addresses
     missing: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    _seen: tuple[dict[str, int], str, str] = (WIDE, "light", "screen")
+
+    def look(
+        self,
+        viewport: dict[str, int] = WIDE,
+        scheme: str = "light",
+        media: str = "screen",
+    ) -> None:
+        """See the page on such a screen, in such colours, on screen or on paper."""
+        if (viewport, scheme, media) == self._seen:
+            return
+        self.page.set_viewport_size(viewport)
+        self.page.emulate_media(color_scheme=scheme, media=media)
+        self.page.wait_for_function(
+            "scheme => document.documentElement.dataset.theme === scheme", arg=scheme
+        )
+        self.page.wait_for_timeout(250)  # colours fade into each other
+        self._seen = (viewport, scheme, media)
 
     def check_quiet(self) -> None:
         """No error, nothing asked of another server, no file missing."""
@@ -43,12 +95,20 @@ class Visit:
 
 
 def served(folder: Path) -> Iterator[str]:
-    """Serve a folder until the generator is resumed: the address, ended by a slash."""
-    server = make_server(0, folder)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/"
-    server.shutdown()
-    server.server_close()
+    """Serve a folder until the generator is resumed: the address, ended by a slash.
+
+    It is served deep inside a site, as it may be published: whatever is asked of the
+    folders above is asked of somebody else.
+    """
+    with tempfile.TemporaryDirectory() as above:
+        inside = Path(above) / SUBPATH
+        inside.parent.mkdir(parents=True)
+        inside.symlink_to(folder.resolve(), target_is_directory=True)
+        server = make_server(0, Path(above))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/{SUBPATH}/"
+        server.shutdown()
+        server.server_close()
 
 
 def place(slider: Any, index: int, stops: int) -> tuple[float, float]:

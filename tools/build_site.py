@@ -18,6 +18,32 @@ import live_chapters
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "_build"
 SITE = BUILD / "html"
+# Jupyter Book's own front page leads on, but says nothing to whoever is not led on.
+FRONT = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{title}</title>
+<meta name="description" content="{description}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="refresh" content="0; url={first}">
+<link rel="icon" href="_static/favicon.svg">
+</head>
+<body><main><h1>{title}</h1><p><a href="{first}">To the first page</a></p></main></body>
+</html>
+"""
+
+
+def write_front(site: Path) -> None:
+    """A front page that leads on to the first page, and says what that page says."""
+    index = site / "index.html"
+    (first,) = re.findall(r"url=([^\"]+)", index.read_text(encoding="utf-8"))
+    page = (site / first).read_text(encoding="utf-8")
+    (title,) = re.findall(r"<title>(.*?)</title>", page)
+    (description,) = re.findall(r'<meta name="description" content="(.*?)"', page)
+    front = FRONT.format(title=title, description=description, first=first)
+    index.write_text(front, encoding="utf-8")
 
 
 def take_in_lite(built: Path) -> None:
@@ -60,6 +86,7 @@ def main() -> int:
         built = Path(folder) / "_build" / "html"
         complete = (built / "index.html").exists()
         if complete:
+            write_front(built)
             take_in_lite(built)
             if SITE.exists():
                 SITE.rename(Path(folder) / "old")

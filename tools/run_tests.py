@@ -148,7 +148,10 @@ STEPS = (
     ),
     Step(
         "site",
-        ([*PYTEST, "tests/site"],),
+        (
+            [PYTHON, "tools/vendor.py", "--checks"],
+            [*PYTEST, *WORKERS, "--dist", "loadgroup", "tests/site"],
+        ),
         "Look at the page: `make book`, or `make screenshots PAGES=notebooks/04`.",
     ),
     Step(

@@ -1,15 +1,19 @@
 """Fetch the scripts that the pages load, so that the site needs no other server.
 
-MathJax, RequireJS and the Jupyter widget manager come from the npm registry, at fixed
-versions, each archive accepted only with the SHA-512 written here. anywidget's script
-is taken from the installed Python package. Neither Node.js nor npm is needed.
+    python tools/vendor.py            what the pages need: MathJax
+    python tools/vendor.py --checks   what their tests need: KaTeX and axe-core
 
-The files go to book/assets/vendor, which git ignores. Where the registry cannot be
-reached, a note says so and the site is built to load them from public CDNs instead.
+They come from the npm registry, at fixed versions and with their licences, each archive
+accepted only with the SHA-512 written here. Neither Node.js nor npm is needed.
+
+The files go to book/assets/vendor and tests/vendor, which git ignores; the second is no
+part of the site. Where the registry cannot be reached, a note says so and the site is
+built to load MathJax from a public CDN instead.
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
 import contextlib
 import fnmatch
@@ -28,11 +32,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 VENDOR = ROOT / "book" / "assets" / "vendor"
+CHECKS = ROOT / "tests" / "vendor"
 STAMP = "complete.json"
 
 
@@ -44,8 +48,9 @@ class Package:
     version: str
     sha512: str  # base64, as npm writes it
     strip: str  # folder inside the archive
-    into: str  # folder under VENDOR
+    into: str  # folder under the target
     files: tuple[str, ...]  # patterns, relative to `strip`
+    licence: str = "package/LICENSE"  # the file inside the archive
 
     @property
     def tarball(self) -> str:
@@ -71,23 +76,25 @@ PACKAGES = (
             "sre/mathmaps/nemeth.json",
         ),
     ),
+)
+PACKAGES_OF_CHECKS = (
     Package(
-        "requirejs",
-        "2.3.7",
-        "DouTG8T1WanGok6Qjg2SXuCMzszOo0eHeH9hDZ5Y4x8Je+9JB38HdTLT4/VA8OaUhBa0JPVHJ0pyBkM"
-        "1z+pDsw==",
-        "package/",
-        "",
-        ("require.js",),
+        "katex",
+        "0.19.1",
+        "jG8uKntjSEcm2EpQOh0XturpPuuC9r3Sq5HLHdsFdWZT27E672SF19QEi+of0/YeOy15lDgRhKvr561"
+        "4uRrEfA==",
+        "package/dist/",
+        "katex/",
+        ("katex.min.js",),
     ),
     Package(
-        "@jupyter-widgets/html-manager",
-        "1.0.14",
-        "wglgQQ+VMj+MBKkTttdeoMtOah/H2A1w5GU1OAVXmDQqZYTK6C+oHZjQMxcNezIpiqUjC1YHKOo5XdP"
-        "3ENvBng==",
-        "package/dist/",
-        "@jupyter-widgets/html-manager/dist/",
-        ("embed-amd.js", "*.woff2"),
+        "axe-core",
+        "4.14.1",
+        "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37O"
+        "gudVGtQ==",
+        "package/",
+        "axe-core/",
+        ("axe.min.js",),
     ),
 )
 
@@ -153,13 +160,17 @@ def unpack(package: Package, archive: bytes, target: Path) -> int:
     count = 0
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
         for member in tar:
-            name = member.name.removeprefix(package.strip)
-            if not member.isfile() or name == member.name or ".." in name:
+            if not member.isfile() or ".." in member.name:
                 continue
-            if any(
-                fnmatch.fnmatchcase(name, pattern)
-                and name.count("/") == pattern.count("/")
-                for pattern in package.files
+            licence = member.name == package.licence
+            name = "LICENSE" if licence else member.name.removeprefix(package.strip)
+            if licence or (
+                name != member.name
+                and any(
+                    fnmatch.fnmatchcase(name, pattern)
+                    and name.count("/") == pattern.count("/")
+                    for pattern in package.files
+                )
             ):
                 source = tar.extractfile(member)
                 assert source is not None
@@ -172,61 +183,58 @@ def unpack(package: Package, archive: bytes, target: Path) -> int:
     return count
 
 
-def anywidget_script() -> Path:
-    """anywidget's browser script, from the installed package."""
-    for file in metadata.files("anywidget") or ():
-        if str(file).endswith("anywidget/nbextension/index.js"):
-            return Path(str(file.locate()))
-    raise FileNotFoundError("anywidget is installed without nbextension/index.js")
-
-
-def wanted() -> dict[str, str]:
+def wanted(packages: tuple[Package, ...]) -> dict[str, str]:
     """What a complete folder holds, by name and version."""
-    versions = {
-        package.name: f"{package.version} {package.into}" for package in PACKAGES
-    }
-    return versions | {"anywidget": metadata.version("anywidget")}
+    return {package.name: f"{package.version} {package.into}" for package in packages}
 
 
-def is_complete() -> bool:
-    """Whether book/assets/vendor holds all that this file asks for."""
+def is_complete(folder: Path, packages: tuple[Package, ...]) -> bool:
+    """Whether a folder holds all of these."""
     try:
-        return bool(json.loads((VENDOR / STAMP).read_text()) == wanted())
+        return bool(json.loads((folder / STAMP).read_text()) == wanted(packages))
     except (OSError, ValueError):
         return False
 
 
-def fetch() -> None:
-    """Fill book/assets/vendor; it is replaced whole or left as it was."""
+def fetch(folder: Path, packages: tuple[Package, ...]) -> None:
+    """Fill a folder; it is replaced whole or left as it was."""
     base = registry()
-    VENDOR.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=VENDOR.parent, prefix=".vendor-") as folder:
-        target = Path(folder) / "vendor"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".vendor-") as aside:
+        target = Path(aside) / "vendor"
         target.mkdir()
-        for package in PACKAGES:
+        for package in packages:
             archive = download(f"{base}/{package.tarball}")
             unpack(package, archive, target)
             print(f"  {package.name} {package.version}")
-        shutil.copyfile(anywidget_script(), target / "anywidget.js")
-        (target / STAMP).write_text(json.dumps(wanted(), indent=1) + "\n")
-        if VENDOR.exists():
-            shutil.rmtree(VENDOR)
-        target.rename(VENDOR)
+        (target / STAMP).write_text(json.dumps(wanted(packages), indent=1) + "\n")
+        if folder.exists():
+            shutil.rmtree(folder)
+        target.rename(folder)
 
 
 def main() -> int:
-    if is_complete():
-        return 0
-    print("Fetching the scripts that the pages load ...")
-    try:
-        fetch()
-    except (OSError, ValueError) as error:
-        print(
-            f"Could not fetch them: {error}\n"
-            "The book is built all the same; its formulas and sliders will then be\n"
-            "loaded from public CDNs and need a network. `make vendor` tries again.",
-            file=sys.stderr,
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--checks", action="store_true", help="what the tests need")
+    if parser.parse_args().checks:
+        folder, packages = CHECKS, PACKAGES_OF_CHECKS
+        without = "Without them the pages cannot be tested."
+    else:
+        folder, packages = VENDOR, PACKAGES
+        without = (
+            "The book is built all the same; its formulas will then be loaded from a\n"
+            "public CDN and need a network. `make vendor` tries again."
         )
+    if is_complete(folder, packages):
+        return 0
+    print(f"Fetching {', '.join(package.name for package in packages)} ...")
+    try:
+        fetch(folder, packages)
+    except (OSError, ValueError) as error:
+        print(f"Could not fetch them: {error}\n{without}", file=sys.stderr)
+        return int(folder == CHECKS)
     return 0
 
 

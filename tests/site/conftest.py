@@ -10,16 +10,14 @@ from urllib.parse import quote
 import pytest
 from browser import NoBrowser, launch
 from serve import SITE
-from site_kit import NARROW, WIDE, Visit, served
+from site_kit import NARROW, WIDE, Visit, built_pages, served, settle
 
 
-def built_pages() -> list[str]:
-    """Addresses of the built pages, as seen from the site's root."""
-    return sorted(
-        path.relative_to(SITE).as_posix()
-        for folder in ("book", "notebooks")
-        for path in (SITE / folder).glob("*.html")
-    )
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several workers, one does all tests of a page, and one those of a module."""
+    for item in items:
+        page = getattr(item, "callspec", None) and item.callspec.params.get("each_page")
+        item.add_marker(pytest.mark.xdist_group(page or item.nodeid.split("::")[0]))
 
 
 @pytest.fixture(scope="session")
@@ -50,23 +48,6 @@ def browser() -> Iterator[Any]:
         running.close()
 
 
-def settle(page: Any) -> None:
-    """Wait until formulas, fonts and widgets are drawn."""
-    page.wait_for_load_state("networkidle")
-    page.evaluate(
-        """async () => {
-            if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
-            await document.fonts.ready;
-        }"""
-    )
-    page.wait_for_function(
-        """() => [...document.querySelectorAll(
-                'script[type="application/vnd.jupyter.widget-view+json"]')]
-            .every((view) => view.parentElement.querySelector(
-                '.jupyter-widgets, .jp-Widget, .lm-Widget'))"""
-    )
-
-
 @pytest.fixture(scope="session")
 def open_page(browser: Any, address: str) -> Iterator[Callable[..., Visit]]:
     """Open a page with every request to another server blocked and noted.
@@ -84,11 +65,14 @@ def open_page(browser: Any, address: str) -> Iterator[Callable[..., Visit]]:
         context = browser.new_context(viewport=viewport, **options)
         contexts.append(context)
         page = context.new_page()
-        visit = Visit(page)
+        visit = Visit(page, name)
 
         def route(route: Any) -> None:
             url = route.request.url
-            if url.startswith((address, "data:", "blob:")):
+            if url.startswith(address):
+                visit.files.add(url.partition("?")[0])
+                route.continue_()
+            elif url.startswith(("data:", "blob:")):
                 route.continue_()
             else:
                 visit.foreign.append(url)
@@ -143,9 +127,43 @@ def telephone(request: Any, open_page: Callable[..., Visit]) -> Iterator[Visit]:
     yield from page_of(request, open_page, NARROW)
 
 
-@pytest.fixture(scope="module", params=built_pages())
-def visit(request: Any, open_page: Callable[..., Visit]) -> Iterator[Visit]:
-    """Each page of the book, opened once for all tests of a module."""
+@pytest.fixture(scope="session", params=built_pages())
+def each_page(request: Any, open_page: Callable[..., Visit]) -> Iterator[Visit]:
+    """Each page of the book, opened once for all tests that look at every page."""
     opened = open_page(request.param)
+    opened.page.wait_for_load_state("networkidle")
     yield opened
     opened.page.close()
+
+
+@pytest.fixture
+def visit(each_page: Visit) -> Visit:
+    """The page on a wide screen, in light colours, whatever was done to it before."""
+    each_page.look()
+    return each_page
+
+
+REPORTED = "site: "  # properties of tests that are told at the end
+
+
+@pytest.fixture
+def tell(record_property: Callable[[str, Any], None]) -> Callable[[str], None]:
+    """Have a line told at the end of the tests, whether they pass or not."""
+    return lambda line: record_property(REPORTED, line)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    reports = [
+        *terminalreporter.getreports("passed"),
+        *terminalreporter.getreports("failed"),
+    ]
+    lines = {
+        str(value)
+        for report in reports
+        for name, value in getattr(report, "user_properties", ())
+        if name == REPORTED
+    }
+    if lines:
+        terminalreporter.section("the site")
+        for line in sorted(lines):
+            terminalreporter.write_line(line)

@@ -56,6 +56,16 @@ def chapters_with_widgets() -> list[Path]:
     ]
 
 
+def one_for_each_widget() -> list[Path]:
+    """The first chapter with each kind of widget: nbval runs the others."""
+    first: dict[str, Path] = {}
+    for path in chapters_with_widgets():
+        widgets = json.loads(path.read_text(encoding="utf-8"))["metadata"]["widgets"]
+        for model in widgets[STATE]["state"].values():
+            first.setdefault(model["state"].get("_anywidget_id") or "layout", path)
+    return sorted(set(first.values()))
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("lab")
@@ -284,9 +294,9 @@ def test_live_decodes_at_each_move(session: Session, pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", chapters_with_widgets(), ids=lambda path: path.stem.split("_")[0]
+    "path", one_for_each_widget(), ids=lambda path: path.stem.split("_")[0]
 )
-def test_every_chapter_with_a_widget_runs_and_its_controls_move(
+def test_a_chapter_with_each_widget_runs_and_its_controls_move(
     lab: Lab, browser: Any, path: Path
 ) -> None:
     session = lab.open(browser, path)
