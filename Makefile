@@ -22,6 +22,7 @@ help:
 	@echo "  make lite        build the book with chapters that run in the browser"
 	@echo "  make check       the quick part of the tests: lint, types, unit tests"
 	@echo "  make faults      plant faults in the library; each must be noticed (15 minutes)"
+	@echo "  make mutants     change the core in every small way; tests must notice (half an hour)"
 	@echo "  make proof       run the tests that count what they try; the book shows it"
 	@echo "  make notebooks   run the chapters and store their outputs (NB=notebooks/04*.ipynb)"
 	@echo "  make screenshots pictures of pages, wide, narrow, dark (PAGES='notebooks/04')"
@@ -57,6 +58,10 @@ check: setup
 
 faults: setup
 	@$(PY) tools/planted_faults.py --all --report tests/planted_faults_report.json
+
+.PHONY: mutants
+mutants: setup
+	@$(PY) tools/mutants.py --report tests/mutation_report.json
 
 proof: setup
 	@$(PY) tools/proof.py run

@@ -523,3 +523,56 @@ def test_a_tree_asks_its_model_for_no_row_that_it_does_not_use():
     session.commit([0, 1])
     session.propose(1, None)
     assert model.read[4:] == [(2, 0), (1, 1)]
+
+
+def test_a_product_at_the_bound_itself_goes_on():
+    """0.5 is at least 0.5; the second guess would make it 0.25."""
+    options = {"least": 0.5, "chance": lambda row, sequence: 0.5}
+    for draw_last, guesses in ((False, 1), (True, 2)):
+        draft = sd.ModelDraft(EVEN, **options, draw_last=draw_last)
+        found = draft.start([0]).propose(5, sd.SeededRandom(0))
+        assert len(found.tokens) == guesses
+
+
+def test_the_chance_of_a_greedy_guess_is_of_a_row_with_its_text():
+    def later(logits, prefix):
+        return logits + np.log([1.0, 1.0, len(prefix)])
+
+    rows = []
+
+    def chance(row, sequence):
+        rows.append(row.round(12).tolist())
+        return 1.0
+
+    greedy = sd.Sampler(0, processors=(later,))
+    draft = sd.ModelDraft(EVEN, greedy, least=0.5, chance=chance)
+    assert draft.start([0, 0]).propose(2, None).tokens == (2, 2)
+    assert rows == [[0.25, 0.25, 0.5], [0.2, 0.2, 0.6]]
+
+
+def test_what_is_equal_after_the_first_difference_is_read_again():
+    """0, 1, 2 are guessed; 1, 1 come: the state must not keep the 0 for the first."""
+    cycle = [0, 1, 2]
+
+    def after(sequence):
+        wrong = sequence[1:3] == (0, 1)
+        return np.eye(3)[cycle[len(sequence) - 1] if wrong or len(sequence) < 3 else 0]
+
+    draft = sd.ModelDraft(sd.FunctionModel(after, 3), sd.Sampler(0))
+    session = draft.start([0])
+    assert session.propose(3, None).tokens == (0, 1, 2)
+    session.commit([1, 1])
+    assert session.propose(1, None).tokens == (0,)
+
+
+def test_branches_that_part_and_say_the_same_again_are_read_apart():
+    """0, 2, 2 and 1, 2, 2: what comes then is what came first."""
+
+    def after(sequence):
+        if len(sequence) == 1:
+            return [2.0, 1.0, 0.0]
+        return np.eye(3)[2 if len(sequence) < 4 else sequence[1]]
+
+    draft = sd.TreeDraft(sd.FunctionModel(after, 3), draw="best")
+    found = draft.start([0]).propose(4, None)
+    assert found.tokens == (0, 1, 2, 2, 2, 2, 0, 1)
