@@ -61,7 +61,7 @@ faults: setup
 
 .PHONY: mutants
 mutants: setup
-	@$(PY) tools/mutants.py --report tests/mutation_report.json
+	@$(PY) tools/mutants.py $(MODULES) --report tests/mutation_report.json
 
 proof: setup
 	@$(PY) tools/proof.py run

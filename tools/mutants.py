@@ -1,6 +1,7 @@
 """Change the core's code in every small way, and see whether a test notices.
 
     make mutants                                   all; half an hour on two cores
+    make mutants MODULES="sampling metrics"        these alone, into the same report
     python tools/mutants.py --list metrics         what would be changed there
     python tools/mutants.py sampling --where _filter
 
@@ -820,55 +821,61 @@ def explained(path: Path = SURVIVORS) -> dict[tuple[Any, ...], dict[str, Any]]:
     return by_key
 
 
+def digest(mutants: Iterable[Mutant]) -> str:
+    """Of all fragments that are changed: docstrings and comments do not count."""
+    fragments = [f"{mutant.function}\n{mutant.old}\n" for mutant in mutants]
+    return hashlib.sha256("".join(fragments).encode()).hexdigest()
+
+
 def report(
-    ended: dict[Mutant, str], reasons: dict[tuple[Any, ...], dict[str, Any]]
+    ended: dict[Mutant, str],
+    reasons: dict[tuple[Any, ...], dict[str, Any]],
+    before: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What is written of these mutants.
+    """What is written of these mutants, and of the modules that only ``before`` has.
 
     "killed" counts all that were noticed, "timeouts" those of them that ran too long.
     "score" is the part that was noticed; "score_without_equivalents" leaves out those
     that no test can tell from the code as it is.
     """
+    before = before or {"modules": {}, "survivors": []}
     modules: dict[str, dict[str, Any]] = {}
     survivors = []
     for module in MODULES:
         of_it = {m: how for m, how in ended.items() if m.module == module}
         if not of_it:
+            if module in before["modules"]:
+                modules[module] = before["modules"][module]
+                kept = before["survivors"]
+                survivors += [each for each in kept if each["module"] == module]
             continue
         how = Counter(of_it.values())
+        kinds = Counter(mutant.kind for mutant in of_it)
         modules[module] = {
             "mutants": len(of_it),
             "killed": how["killed"] + how["timeout"],
             "timeouts": how["timeout"],
             "survived": how["survived"],
-            "sha256": hashlib.sha256(source_of(module).encode()).hexdigest(),
+            "operators": dict(sorted(kinds.items())),
+            "sha256": digest(of_it),
         }
         for mutant in of_it:
             if of_it[mutant] == "survived":
                 known = reasons.get(mutant.key, {})
                 why = {key: known.get(key) for key in ("equivalent", "reason")}
                 survivors.append({**same(mutant), **why})
-    mutants = sum(each["mutants"] for each in modules.values())
-    killed = sum(each["killed"] for each in modules.values())
+    counts = ("mutants", "killed", "timeouts", "survived")
+    found: dict[str, Any] = {
+        key: sum(each[key] for each in modules.values()) for key in counts
+    }
     equivalent = sum(bool(each["equivalent"]) for each in survivors)
+    mutants, killed = found["mutants"], found["killed"]
     return {
-        "mutants": mutants,
-        "killed": killed,
-        "timeouts": sum(each["timeouts"] for each in modules.values()),
-        "survived": len(survivors),
+        **found,
         "equivalent": equivalent,
         "score": round(killed / mutants, 4),
         "score_without_equivalents": round(killed / (mutants - equivalent), 4),
         "modules": modules,
-        "operators": {
-            kind: {
-                "mutants": sum(m.kind == kind for m in ended),
-                "survived": sum(
-                    m.kind == kind and how == "survived" for m, how in ended.items()
-                ),
-            }
-            for kind in sorted({m.kind for m in ended})
-        },
         "survivors": survivors,
     }
 
@@ -918,7 +925,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--list", action="store_true", help="list the mutants, no more")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--report", type=Path, metavar="FILE.json")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE.json",
+        help="what it says of modules that are not judged now, it keeps",
+    )
     parser.add_argument(
         "--state",
         type=Path,
@@ -933,6 +945,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     mutants = chosen(options.modules, options.where)
     if not mutants:
         parser.error("no mutants there")
+    if options.where and options.report:
+        parser.error("a report is of whole modules: leave out --where or --report")
     if options.list:
         print("\n".join(as_text(mutant.key) for mutant in mutants))
         return 0
@@ -950,7 +964,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if ended is None:
         return 2
     known |= {mutant.key: how for mutant, how in ended.items()}
-    found = report({mutant: known[mutant.key] for mutant in mutants}, reasons)
+    before = None
+    if options.report and options.report.exists():
+        before = json.loads(options.report.read_text(encoding="utf-8"))
+    now = {mutant: known[mutant.key] for mutant in mutants}
+    found = report(now, reasons, before)
     wrong = misfits(found, reasons)
     print("\n".join(wrong) or "All survivors are explained.")
     print(

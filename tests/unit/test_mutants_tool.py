@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 
 import mutants as tool
@@ -117,10 +116,10 @@ def test_the_report_is_of_these_sources():
     found = report()["modules"]
     assert tuple(found) == tool.MODULES
     for module in tool.MODULES:
-        source = tool.source_of(module)
-        fits = found[module]["sha256"] == hashlib.sha256(source.encode()).hexdigest()
+        mutants = tool.mutants_of(module, tool.source_of(module))
+        fits = found[module]["sha256"] == tool.digest(mutants)
         assert fits, f"{module} changed since the mutants were judged: make mutants"
-        assert found[module]["mutants"] == len(tool.mutants_of(module, source))
+        assert found[module]["mutants"] == len(mutants)
 
 
 def test_the_report_adds_up_and_every_survivor_is_explained():
@@ -162,3 +161,19 @@ def test_a_function_that_lives_takes_the_changed_code(tmp_path):
     (plus,) = [m for m in tool.mutants_of("sample", source) if m.new == "x - n"]
     living.put(compile(plus.source(source), str(path), "exec"))
     assert inner(1) == names["outer"](10)(1) == -9
+
+
+def test_a_report_keeps_what_it_says_of_other_modules():
+    of = {m: tool.mutants_of(m, tool.source_of(m)) for m in ("metrics", "sampling")}
+    first, second, third = of["metrics"][:3]
+    reasons = {first.key: {"equivalent": True, "reason": "Why not."}}
+    before = tool.report({first: "survived", second: "timeout"}, reasons)
+    assert before["score"] == 0.5
+    assert before["score_without_equivalents"] == 1.0
+    both = tool.report({of["sampling"][0]: "killed"}, {}, before)
+    assert list(both["modules"]) == ["sampling", "metrics"]
+    counts = ("mutants", "killed", "timeouts", "survived", "equivalent")
+    assert [both[key] for key in counts] == [3, 2, 1, 1, 1]
+    assert both["survivors"] == [{**tool.same(first), **reasons[first.key]}]
+    again = tool.report({third: "killed"}, {}, both)
+    assert (again["mutants"], again["survived"]) == (2, 0)
