@@ -26,6 +26,8 @@ from .sampling import DEFAULT_SAMPLER, Sampler
 class Comparison:
     """The same request decoded without and with guesses.
 
+    plain, speculative
+        what came out of both.
     plain_seconds, speculative_seconds
         per emitted token; medians over the repeats, which alternate after a warm-up.
     verify_cost

@@ -67,8 +67,8 @@ class Generation:
 
     @classmethod
     def from_rounds(cls, rounds: Iterable[Round], *, if_none: str) -> Generation:
-        """All that :func:`stream` gave, to its end; ``if_none`` is the finish reason
-        where it gave no round at all."""
+        """All ``rounds`` that :func:`stream` gave; ``if_none`` is the finish reason
+        where it gave none at all."""
         rounds = tuple(rounds)
         tokens = tuple(token for each in rounds for token in each.emitted)
         reason = rounds[-1].finish_reason if rounds else None
@@ -76,6 +76,7 @@ class Generation:
 
     @property
     def metrics(self) -> Metrics:
+        """The figures of all rounds."""
         return Metrics.from_rounds(self.rounds)
 
 

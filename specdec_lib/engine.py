@@ -60,6 +60,7 @@ class Completion:
 
     @property
     def metrics(self) -> Metrics:
+        """The figures of all rounds."""
         return Metrics.from_rounds(self.rounds)
 
 
@@ -401,6 +402,7 @@ class TextStream(Iterator[str]):
 
     @property
     def completion(self) -> Completion:
+        """What there is so far."""
         return Completion(
             self._text[: self._given],
             tuple(self._tokens),

@@ -230,7 +230,7 @@ class Sweep:
             yield from in_processes(Sweep.run_cell, sent, cells, workers=workers)
 
     def run_cell(self, cell: Cell) -> Record:
-        """Decode one text and count; all columns but ``setup``.
+        """Decode the text of ``cell`` and count; all columns but ``setup``.
 
         ``draft``, ``temperature``, ``k``, ``seed``, ``prompt``
             the key.

@@ -54,7 +54,7 @@ def read_all(path: AnyPath, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def check_size(path: AnyPath, size: int, max_bytes: int) -> None:
-    """ValueError for a file that is larger than ``max_bytes``."""
+    """ValueError for a file of ``size`` bytes, if these are over ``max_bytes``."""
     if size > max_bytes:
         raise ValueError(f"{path}: larger than max_bytes = {max_bytes} bytes")
 

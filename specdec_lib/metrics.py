@@ -72,6 +72,11 @@ class Round:
 class Metrics:
     """Totals over the rounds of a run, and the ratios made from them.
 
+    drafted, tested, accepted, emitted, target_calls
+        counts, as the top of this module defines them.
+    draft_seconds, target_seconds
+        time spent inside the draft and inside the target.
+
     A ratio of nothing is None.
     """
 

@@ -302,7 +302,7 @@ class NGramModel:
         """The same counts with another smoothing, its parameters or a lower order.
 
         Equal to fitting the same text with those arguments, without counting again.
-        Keywords as in ``fit``, except those that change what is counted.
+        ``changes`` are keywords of ``fit``, except those that change what is counted.
         """
         fixed = {"vocab_size", "bos_id", "eos_id"} & set(changes)
         if fixed:
@@ -521,7 +521,7 @@ class NGramModel:
         return self._distribution(self._node(context))
 
     def scores(self, context: ArrayLike = ()) -> Floats:
-        """(V,) what the smoothing's formula gives.
+        """(V,) what the smoothing's formula gives after ``context``.
 
         For stupid backoff these are not a distribution; otherwise ``probabilities``.
         """
@@ -538,7 +538,7 @@ class NGramModel:
         return self._greedy(self._node(context))
 
     def perplexity(self, tokens: ArrayLike) -> float:
-        """exp of the mean of -log p over one sequence, treated as ``fit`` treats it.
+        """exp of the mean of -log p over ``tokens``, treated as ``fit`` treats a text.
 
         So with an ``eos_id`` its end is predicted too. ValueError if it is empty.
         """
@@ -584,7 +584,8 @@ class NGramModel:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> NGramModel:
-        """The model of ``to_arrays``; BrokenModelError, a ValueError, for others."""
+        """The model of such ``arrays`` as ``to_arrays`` gives; BrokenModelError, a
+        ValueError, for others."""
         try:
             settings = _read_settings(str(arrays["settings"]))
             tokens = max(settings.vocab_size, _boundary(settings) + 1)

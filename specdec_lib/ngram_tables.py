@@ -52,7 +52,7 @@ def _lengths(table: Table) -> Ints:
 
 
 def tally(values: Ints, minlength: int) -> Ints:
-    """``np.bincount`` of integers of any width.
+    """``np.bincount(values, minlength=minlength)`` of integers of any width.
 
     On machines of 32 bits, such as Python in a browser, it refuses wider ones.
     """
@@ -118,7 +118,8 @@ def _unigrams(count: Ints) -> Table:
 
 
 def count_ngrams(text: Ints, boundary: int, order: int, tokens: int) -> list[Table]:
-    """Tables for m = 1 .. order. ``text`` begins with ``boundary``."""
+    """Tables for m = 1 .. order. ``text`` begins with ``boundary``; its other tokens
+    are below ``tokens``."""
     places = np.arange(len(text))
     begins = text == boundary
     age = places - np.maximum.accumulate(np.where(begins, places, 0))
@@ -140,7 +141,7 @@ def count_ngrams(text: Ints, boundary: int, order: int, tokens: int) -> list[Tab
 
 
 def merge(left: list[Table], right: list[Table]) -> list[Table]:
-    """Tables of two texts taken together."""
+    """Tables of two texts taken together, ``left`` and ``right``."""
     merged = [_unigrams(left[0].seen.astype(np.int64) + right[0].seen)]
     tokens = merged[0].size
     new_rows = [np.arange(tokens), np.arange(tokens)]
@@ -173,7 +174,7 @@ def position(ascending: Ints, token: int) -> int | None:
 
 
 def continuation_counts(tables: list[Table]) -> list[Ints]:
-    """For each m-gram below the highest order: how many different tokens precede it.
+    """For each m-gram of ``tables``: how many different tokens precede it.
 
     An m-gram that begins a sequence has none before it and keeps its count, as in
     KenLM; so do the m-grams of the highest order.
@@ -190,6 +191,7 @@ def read_tables(
 ) -> list[Table]:
     """Tables from named arrays, checked so that no later look-up can leave them.
 
+    They are for m = 1 .. ``order``, over tokens below ``tokens``.
     ``boundary`` begins a sequence, so it never ends an m-gram. The names are
     ``seen_1``, and the fields of each ``Table`` followed by _2, _3 and so on. Raises
     KeyError for a missing one, ValueError for what cannot be.
@@ -219,7 +221,7 @@ def read_tables(
 
 
 def name_arrays(tables: list[Table]) -> dict[str, Ints]:
-    """What ``read_tables`` reads."""
+    """The arrays of ``tables`` by the names that ``read_tables`` reads."""
     arrays = {"seen_1": tables[0].seen}
     for m, table in enumerate(tables[1:], 2):
         arrays |= {f"{field}_{m}": array for field, array in table._asdict().items()}

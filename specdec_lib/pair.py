@@ -109,6 +109,8 @@ def train_pair(
 def book_pair(*, order: int = 5, draft_order: int = 2) -> Pair:
     """The pair that the chapters use, trained on the corpus that ships (in a moment).
 
+    ``order`` and ``draft_order`` are those of the target and of the draft, 1 to 8.
+
     >>> pair = book_pair()
     >>> pair.target.order, pair.draft.order, pair.tokenizer.vocab_size
     (5, 2, 1258)

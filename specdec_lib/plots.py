@@ -141,6 +141,8 @@ def acceptance_by_position(
 ) -> Figure:
     """Acceptance at each place in the draft, given that all before were accepted.
 
+    One series for each value of the column ``series``.
+
     Markers: accepted / tested there. Lines: the mean of 1 - TV over the contexts that
     were judged there.
     """

@@ -75,9 +75,10 @@ def open_log(path: AnyPath) -> tuple[dict[Cell, Record], io.FileIO]:
 
 
 def append_record(log: io.FileIO, record: Record, path: AnyPath) -> None:
-    """One more line of :func:`open_log`, on the disk when this returns.
+    """``record`` as one more line of ``log``, which is that of :func:`open_log`.
 
-    OSError naming ``path`` where it cannot be written; nothing of it is then left.
+    It is on the disk when this returns. OSError naming ``path`` where it cannot be
+    written; nothing of it is then left.
     """
     left = memoryview(json.dumps(record).encode() + b"\n")
     start = log.tell()
@@ -182,7 +183,7 @@ Amount = str | Callable[[Record], float]
 
 
 class Interval(NamedTuple):
-    """An estimate, and the bounds of its interval."""
+    """An estimate, and the bounds of its interval, ``low`` and ``high``."""
 
     estimate: float
     low: float
@@ -280,7 +281,7 @@ def gain_interval(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Interval:
-    """The speedup of some records over that of others, less 1: 0.05 is 5 % faster.
+    """The speedup of ``records`` over that of ``baseline``, less 1: 0.05 is 5 % faster.
 
     As :func:`bootstrap_interval`, with the same texts drawn for both; the speedup is
     that of :func:`call_cost`. Both must have the same clusters: ValueError otherwise.
@@ -377,6 +378,7 @@ def summarise(
 
     Each row has the columns ``by``, then ``estimate``, ``low``, ``high``. The first is
     None for a ratio of nothing; the bounds also where there is one cluster alone.
+    ``clusters`` are the columns that name what is drawn whole.
     """
     rows = []
     for key, group in group_records(records, by).items():

@@ -211,7 +211,7 @@ class RepetitionPenalty:
 class LogitBias:
     """Processor that adds a constant to the logits of chosen tokens.
 
-    ``LogitBias({token: bias})``; a bias may be -inf (never emit), not NaN or +inf.
+    ``biases`` map tokens to what is added: -inf (never emit) or a number, not NaN.
     """
 
     biases: tuple[tuple[int, float], ...]

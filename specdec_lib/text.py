@@ -166,7 +166,7 @@ class Tokenizer:
         return b"".join(map(self.piece_bytes, ids)).decode("utf-8", errors="replace")
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """One readable string per id: ``' harb'``, ``'our'``, ``'<eos>'``.
+        """One readable string for each of ``ids``: ``' harb'``, ``'our'``, ``'<eos>'``.
 
         A piece that is only a part of a character is shown by its bytes: ``'\\xc3'``.
         """
@@ -370,12 +370,12 @@ class WordTokenizer:
         return np.array([self._id.get(w, self.unk_id) for w in found], dtype=np.int64)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The words with a space between them, but none before a mark such as ","."""
+        """The words of ``ids`` with a space between, and none before marks like ","."""
         words = self.pieces(id for id in ids if id not in (BOS, EOS))
         return re.sub(r" (?=[,.;:!?)](?: |$))", "", " ".join(words))
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """One word per id."""
+        """One word for each of ``ids``."""
         ids = list(ids)
         for id in ids:
             if not 0 <= id < self.vocab_size:
@@ -396,7 +396,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents in a fixed order, some of them held out from training."""
+    """``documents`` in a fixed order; ``held_out_names`` are held out from training."""
 
     documents: tuple[Document, ...]
     held_out_names: frozenset[str] = frozenset()
@@ -530,7 +530,10 @@ def read_corpus(
 
 
 def read_text(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> str:
-    """The text of one UTF-8 file, read in pieces; see `read_corpus`."""
+    """The text of one UTF-8 file, read in pieces; see :func:`read_corpus`.
+
+    ValueError for other bytes and for more than ``max_bytes``.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")()
     parts: list[str] = []
     size = 0  # bytes given to the decoder

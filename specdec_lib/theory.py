@@ -14,7 +14,7 @@ from .verification.exact import distributions
 
 
 def total_variation(p: ArrayLike, q: ArrayLike) -> float:
-    """Half the L1 distance between two distributions of shape (V,); inside [0, 1]."""
+    """Half the L1 distance of two distributions p and q of shape (V,); in [0, 1]."""
     p, q = np.asarray(p), np.asarray(q)
     if p.shape != q.shape or p.ndim != 1:
         raise ValueError(
@@ -121,8 +121,8 @@ class CostCurve:
     """n -> T(n) / T(1), from measured times; :func:`cost_curve` makes one.
 
     Calling it with n inside the measured range gives the ratio, on the straight line
-    between the two measured points beside n. ValueError outside that range: nothing was
-    measured there.
+    between the two measured points beside n: ``ratios`` at ``ns`` tokens. ValueError
+    outside that range: nothing was measured there.
     """
 
     ns: tuple[int, ...]

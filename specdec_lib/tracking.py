@@ -61,6 +61,8 @@ class TrackingError(OSError):
 class Run:
     """A run as it was kept.
 
+    id, started
+        its id in MLflow, and when it was started.
     status
         "FINISHED", "FAILED", or "RUNNING" while it runs, or where it was killed.
     parameters

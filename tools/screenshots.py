@@ -35,7 +35,7 @@ def pages(wanted: list[str]) -> list[str]:
     found = sorted(
         path.relative_to(SITE).as_posix()
         for folder in ("book", "notebooks")
-        for path in (SITE / folder).glob("*.html")
+        for path in (SITE / folder).rglob("*.html")
     )
     return [
         page for page in found if not wanted or any(part in page for part in wanted)

@@ -18,7 +18,7 @@ def speeds_against_k(rows: Sequence[Row], *, ax: Axes | None = None) -> Figure:
 
     Markers with bars: measured, and the interval over prompts. Lines: what the cost
     model says for the rounds that came. A draft whose length is chosen on the way is a
-    marker at the right end. Rows as of :func:`measure_speeds`.
+    marker at the right end. ``rows`` as of :func:`measure_speeds`.
     """
     figure, ax = plots._figure(ax)
     guessed = [row for row in rows if row["draft"]]

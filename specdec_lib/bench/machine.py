@@ -43,7 +43,7 @@ def machine() -> dict[str, Any]:
 
 
 def describe(found: dict[str, Any]) -> str:
-    """The same on one line."""
+    """``found``, as :func:`machine` gives it, on one line."""
     text = (
         f"{found['processor']}, {found['cores']} cores, {found['system']}, "
         f"Python {found['python']}, NumPy {found['numpy']}"

@@ -52,6 +52,10 @@ def run_suite(
 ) -> Run:
     """All workloads in this process: the median log-ratios, and the counts.
 
+    blocks
+        how often each workload is run.
+    pair
+        the models; None: the book's pair.
     plant
         make speculative decoding slower by this share, to see whether it is found.
     """
@@ -216,7 +220,7 @@ def record(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def write_baseline(baseline: Mapping[str, Any], path: AnyPath) -> None:
-    """Whole or not at all, as JSON with one number a line."""
+    """Write ``baseline`` whole or not at all, as JSON with one number a line."""
     text = json.dumps(baseline, indent=1) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()))
 

@@ -35,7 +35,8 @@ class SuffixHistory:
     It holds at most ``max_tokens`` tokens, and always the last half of that: texts go
     into an automaton of max_tokens / 2, and when that is full a new one is begun and
     the one before it is dropped. A run that goes over such a border is not found. A
-    token takes about half a kilobyte.
+    token takes about half a kilobyte. Matches longer than ``max_match`` are not told
+    apart.
 
     A history is shared by the sessions that are given it, and by no others. It never
     learns from them: what is to be remembered is added.
@@ -61,7 +62,7 @@ class SuffixHistory:
         return sum(automaton.tokens for automaton in self.automata)
 
     def add(self, tokens: Sequence[int]) -> None:
-        """Remember one text."""
+        """Remember one text, all of its ``tokens``."""
         tokens = token_list(tokens)
         for automaton in self.automata:
             automaton.begin()

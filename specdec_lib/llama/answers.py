@@ -68,7 +68,7 @@ class Answers:
         return sum(map(len, self.texts))
 
     def with_answer(self, prompt: Sequence[int], answer: Sequence[int]) -> Answers:
-        """One more."""
+        """These answers, and one more: ``answer``, in tokens, to ``prompt``."""
         return Answers(
             self.vocabulary,
             self.vocab_size,
@@ -89,7 +89,7 @@ class Answers:
         return history
 
     def ngram(self, order: int = ORDER) -> NGramModel:
-        """An n-gram model of the answers; ValueError where there are none."""
+        """An n-gram model of the answers, of this ``order``; ValueError without any."""
         texts = [text for text in self.texts if text]
         return NGramModel.fit(texts, order=order, vocab_size=self.vocab_size)
 
@@ -131,7 +131,7 @@ class Answers:
 
 
 def vocabulary_name(pieces: Iterable[str]) -> str:
-    """A name of the tokens in the order of their ids: the same for the same tokens."""
+    """A name of a vocabulary, by its ``pieces`` in the order of their ids."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece.encode("utf-8", "surrogatepass") + b"\0")
@@ -237,7 +237,8 @@ def distill(
     """The model's answers to ``prompts``, in tokens, kept in the file ``path``.
 
     Each answer is in the file as soon as it is there, so that a run that was broken off
-    goes on where it stopped, and other prompts can be added later. Raises ValueError
+    goes on where it stopped, and other prompts can be added later. ``vocabulary`` is
+    the :func:`vocabulary_name` of the model's tokens. Raises ValueError
     where ``path`` holds answers of other tokens or made in another way, and for a
     prompt that leaves no room.
     """
@@ -283,7 +284,7 @@ def distill(
 
 
 def check_fits(answers: Answers, vocabulary: str, path: Any) -> None:
-    """ValueError unless the answers are of these tokens."""
+    """ValueError unless the answers are of the tokens that ``vocabulary`` names."""
     if answers.vocabulary != vocabulary:
         raise ValueError(
             f"{path} holds answers of a model with other tokens than this one"

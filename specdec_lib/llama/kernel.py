@@ -58,7 +58,7 @@ class Blocks:
 
     These are the file's own numbers, but for one thing: a q of four bits takes a byte,
     as two in a byte cost more to take apart than they save on the way from memory. The
-    last tile is filled up with zeros.
+    last tile is filled up with zeros, beyond ``rows``.
     """
 
     codes: NDArray[np.int8]  # (tiles, K / 32, 32, ROWS)
@@ -68,6 +68,7 @@ class Blocks:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """(rows, columns K) of the matrix."""
         return self.rows, self.codes.shape[1] * BLOCK
 
     def multiply(self, x: Floats, out: Floats) -> None:
@@ -97,7 +98,7 @@ class Blocks:
 
 
 def pack(kind: str, data: Bytes) -> Blocks | None:
-    """Rows of a tensor, as the file holds them, ready for the kernel.
+    """Rows of a tensor, ``data`` as the file holds them, ready for the kernel.
 
     None for a kind that the kernel does not take.
     """
@@ -125,7 +126,7 @@ def pack(kind: str, data: Bytes) -> Blocks | None:
 
 
 def join(parts: Sequence[Blocks | None]) -> Blocks | None:
-    """Matrices one below the other; None where the kernel does not take one of them."""
+    """The ``parts`` one below the other; None where the kernel does not take one."""
     taken = [each for each in parts if each is not None]
     if len(taken) < len(parts):
         return None

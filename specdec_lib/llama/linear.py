@@ -72,6 +72,8 @@ def linear(x: Floats, weight: Any) -> Floats:
 def pays_threads(T: int, n: int, columns: int) -> bool:
     """Whether a product is worth waking a thread: its bytes, and its arithmetic.
 
+    ``T`` tokens by a matrix of ``n`` rows and ``columns``.
+
     To bring a weight from memory takes about as long as its products with three tokens.
     A sleeping thread takes 40 to 100 microseconds to begin, as long as one that is
     awake needs for half a million weights.
@@ -83,7 +85,7 @@ def between_blocks(T: int) -> bool:
     """Whether another thread's call would come in the way of a loop over blocks.
 
     Both take the GIL in turn for that loop's many short calls, and the one that waits
-    falls asleep; only the work of five tokens outweighs that.
+    falls asleep; only the work of ``T`` = 5 tokens outweighs that.
     """
     return by_blocks(T) and T < 5
 
@@ -152,7 +154,7 @@ def _multiply_at_once(x: Floats, weight: Floats, out: Floats) -> None:
 
 
 def block_rows(T: int, K: int, itemsize: int) -> int:
-    """Rows of a block, for the product of T tokens and K columns."""
+    """Rows of a block, for T tokens and K columns of ``itemsize`` bytes each."""
     most = min(1200 // T, 1_000_000 // (T * K), CACHED // (K * itemsize))
     return max(most - most % 16, 1)
 

@@ -84,7 +84,10 @@ def block_size(kind: int) -> tuple[str, int, int]:
 
 
 def decode(data: Bytes, kind: str) -> NDArray[Any]:
-    """Rows of a tensor, (rows, bytes of a row) -> (rows, columns) of floats."""
+    """Rows of a tensor: ``data`` (rows, bytes of a row) -> (rows, columns) of floats.
+
+    ``kind`` is "Q4_0", "F16" or another name of the format.
+    """
     if kind in FLOATS:
         return data.view(FLOATS[kind])
     if kind in DECODERS:
@@ -97,7 +100,7 @@ def decode(data: Bytes, kind: str) -> NDArray[Any]:
 
 
 def decode_into(out: NDArray[Any], data: Bytes, kind: str) -> None:
-    """Fill ``out``, (rows, columns), a few rows at a time."""
+    """Fill ``out``, (rows, columns), by :func:`decode`, a few rows at a time."""
     step = max(1, PIECE // out.shape[1])
     for first in range(0, len(out), step):
         out[first : first + step] = decode(data[first : first + step], kind)

@@ -148,10 +148,10 @@ def read_weights(
 
 
 def check_finite(file: GGUFFile, model: LlamaModel) -> None:
-    """ValueError naming the tensor where a weight is NaN or infinite.
+    """ValueError naming the tensor of ``file`` where a weight is NaN or infinite.
 
     Each weight of a layer and of the head has a part in the logits after any one
-    token, so that one call of the model finds whether there are any; only then, and in
+    token, so that one call of ``model`` finds whether there are any; only then, and in
     an embedding of which that call reads one row, they are looked for.
     """
     with np.errstate(all="ignore"):

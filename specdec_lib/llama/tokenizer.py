@@ -184,7 +184,7 @@ class LlamaTokenizer:
         return self._bytes[id]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """One readable string per id: ``' harb'``, ``'<|im_end|>'``.
+        """One readable string for each of ``ids``: ``' harb'``, ``'<|im_end|>'``.
 
         A piece that is only a part of a character is shown by its bytes: ``'\\xc3'``.
         """

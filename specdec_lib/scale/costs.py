@@ -41,6 +41,8 @@ class Costs(NamedTuple):
 class Prediction(NamedTuple):
     """How long a sweep takes, how many times less than alone, and what limits it.
 
+    seconds, speedup
+        of the whole sweep; and those of one worker alone over these.
     limit
         "workers": more of them make it quicker. "driver": the one program that hands
         out the cells is busy all the time. "network": the line to that program is.

@@ -54,6 +54,8 @@ from .hooks import Hooks
 from .jobs import Job
 
 log = logging.getLogger("specdec.service")
+__all__ = ["Breaker", "Faults", "Open", "Slow"]
+
 T = TypeVar("T")
 
 FAILURES = 5
@@ -104,7 +106,7 @@ class Breaker:
         return max(1.0, self._opened + self.seconds - monotonic())
 
     def enter(self, who: object) -> None:
-        """Before a call; raises :class:`Open`."""
+        """Before a call for ``who``; raises :class:`Open`."""
         if self.state == pybreaker.STATE_CLOSED:
             return
         with self._lock:
@@ -125,7 +127,7 @@ class Breaker:
                 self._probe = None
 
     def failed(self, who: object, error: Exception) -> None:
-        """A call for ``who`` failed."""
+        """A call for ``who`` failed by this ``error``."""
 
         def fail() -> NoReturn:
             raise error
@@ -326,6 +328,7 @@ class Faults(Hooks):
         self.listeners: list[Callable[[str, str], None]] = []
 
     def tell(self, part: str, kind: str) -> None:
+        """Let all listeners know of a fault of ``part``, and its ``kind``."""
         for listener in self.listeners:
             listener(part, kind)
 

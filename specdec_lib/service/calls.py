@@ -50,12 +50,15 @@ class Guard(Protocol):
     """Stands around calls, in the thread of the worker."""
 
     def __call__(self, call: Call, do: Callable[[], T]) -> T:
-        """Returns what ``do()`` returns."""
+        """Makes the ``call`` by ``do()``, and returns what that returns."""
 
 
 class PartFailed(Exception):
-    """A part does not work, or is too slow, and is not to be asked again. ``drawn`` is
-    what a draft had drawn of its guesses by then, which are judged as ever."""
+    """A part does not work, or is too slow, and is not to be asked again.
+
+    ``message`` says why; ``drawn`` is what a draft had drawn of its guesses by then,
+    which are judged as ever.
+    """
 
     def __init__(self, message: str = "", drawn: Proposal = NOTHING) -> None:
         super().__init__(message)
@@ -63,12 +66,12 @@ class PartFailed(Exception):
 
 
 def plainly(call: Call, do: Callable[[], T]) -> T:
-    """The guard that does nothing."""
+    """The guard that does nothing about a ``call`` but to ``do`` it."""
     return do()
 
 
 def nested(guards: Sequence[Guard]) -> Guard:
-    """One guard of several, the first outermost."""
+    """One guard of all ``guards``, the first outermost."""
     if not guards:
         return plainly
     first, rest = guards[0], nested(guards[1:])
@@ -86,8 +89,10 @@ def watched(
     verify: Verify,
     draft_failed: Callable[[], None],
 ) -> Engine:
-    """The engine for one request with this sampler and rule; ``draft_failed`` is told
-    when its draft is given up."""
+    """The engine for a request with this sampler and rule, ``guard`` around its calls.
+
+    ``draft_failed`` is told when its draft is given up.
+    """
     draft = engine.draft_for(sampler)
 
     def rule(probabilities: Any, proposal: Proposal, rng: RandomSource) -> Verdict:

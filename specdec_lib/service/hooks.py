@@ -26,7 +26,7 @@ class Hooks:
     once."""
 
     def startup(self, app: Any) -> None:
-        """The application starts; a hook may add routes or start exporters."""
+        """The application ``app`` starts; a hook may add routes or start exporters."""
 
     def shutdown(self) -> None:
         """The application has stopped; what is buffered is to be sent."""
@@ -42,21 +42,21 @@ class Hooks:
         """A request has got a place; ``job.headers`` are those it came with."""
 
     def refused(self, refusal: Refusal, path: str) -> None:
-        """A request was turned away, or its end was no answer."""
+        """A request to ``path`` got a ``refusal``, at once or in place of an answer."""
 
     def started(self, job: Job) -> None:
         """Its turn has come; ``job.queue_seconds`` is known."""
 
     def engine(self, job: Job, engine: Engine) -> Engine:
-        """The engine for this request, before it is watched."""
+        """The engine for this ``job``, before it is watched."""
         return engine
 
     def guard(self, job: Job) -> Guard | None:
-        """What stands around the calls of draft, target and rule in this request."""
+        """What stands around the calls of draft, target and rule for this ``job``."""
         return None
 
     def round(self, job: Job, result: Round) -> None:
-        """A round is done; its text has not been sent yet."""
+        """A round of ``job`` brought ``result``; its text has not been sent yet."""
 
     def finished(self, job: Job) -> None:
         """It has ended: ``job.outcome`` or ``job.refusal`` is there, or neither where

@@ -36,10 +36,10 @@ END = None  # after the last piece
 class Outcome:
     """How a request ended: what was written, and when."""
 
-    completion: Completion
+    completion: Completion  # what was written
     seconds: float  # since it was accepted
-    queue_seconds: float
-    first_text_seconds: float | None
+    queue_seconds: float  # of these, until its turn came
+    first_text_seconds: float | None  # until there was any text, if there was
 
 
 class Job:
@@ -85,6 +85,7 @@ class Job:
         return (monotonic() if self.started is None else self.started) - self.accepted
 
     def degrade(self, what: str) -> None:
+        """Note that ``what`` was missing."""
         if what not in self.degraded:
             self.degraded.append(what)
 
@@ -132,10 +133,12 @@ class Job:
             self.gone = True
 
     def refuse(self, refusal: Refusal) -> None:
+        """End it by ``refusal``."""
         self.refusal = refusal
         self.send(END)
 
     def finish(self, completion: Completion) -> None:
+        """End it by ``completion``, which is its answer."""
         now = monotonic()
         first = self.first_text
         self.outcome = Outcome(
@@ -192,6 +195,7 @@ class Workers:
 
     @property
     def draining(self) -> bool:
+        """Whether no more jobs are taken."""
         return self._ends_at is not None
 
     @property

@@ -58,7 +58,7 @@ SAMPLES = 0.25  # seconds between two looks at the memory
 class Known:
     """A request and its only right answer."""
 
-    body: dict[str, Any]
+    body: dict[str, Any]  # what is sent, as JSON
     answer: Completion
 
 
@@ -69,7 +69,7 @@ class Level:
     clients: int
     seconds: float = 0.0  # from the first request to the last answer
     times: list[float] = field(default_factory=list)  # of each answer
-    tokens: int = 0
+    tokens: int = 0  # of all answers
     waits: int = 0  # answers 429
     lost: list[str] = field(default_factory=list)  # no answer, or none of status 200
     wrong: list[str] = field(default_factory=list)  # another text, another id
@@ -86,6 +86,7 @@ class Level:
         return _quantile(after, 0.5) - _quantile(before, 0.5)
 
     def row(self) -> list[str]:
+        """Its figures as text, a column each of :func:`table`."""
         per_second = len(self.times) / self.seconds
         return [
             str(self.clients),
@@ -109,7 +110,7 @@ HEADS = (
 
 
 def known_requests(engine: Engine, number: int = 64) -> list[Known]:
-    """Requests of many kinds, streamed or not, and their answers by the library."""
+    """``number`` requests of many kinds, streamed or not, and the library's answers."""
     found = []
     for i in range(number):
         body: dict[str, Any] = {
@@ -219,7 +220,10 @@ def _read(body: str, stream: bool) -> tuple[str, dict[str, Any]]:
 
 @contextmanager
 def server(*flags: str) -> Iterator[tuple[str, int]]:
-    """``specdec serve`` as a process: its address and its id. Its log is dropped."""
+    """``specdec serve`` with these ``flags`` as a process: its address and its id.
+
+    Its log is dropped.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -254,6 +258,7 @@ def _wait_until_ready(url: str, running: subprocess.Popen[bytes]) -> None:
 
 
 def table(levels: Sequence[Level]) -> str:
+    """All ``levels`` in lines of text, a column for each figure."""
     rows = [list(HEADS), *(level.row() for level in levels)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEADS))]
     return "\n".join(
@@ -270,6 +275,7 @@ def _quantile(values: Sequence[float], share: float) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """The command of this module; ``arguments`` None: those of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m specdec_lib.service.load",
         description="Load for specdec serve: throughput and times by the number of "

@@ -19,6 +19,8 @@ from .hooks import Hooks
 from .jobs import Job
 from .watching import Exchange, Watching
 
+__all__ = ["JSONLines", "RequestLog", "configure"]
+
 requests = logging.getLogger("specdec.request")
 _current: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 # Of W3C Trace Context: version, trace id, parent id, flags; later ones may have more.
@@ -38,6 +40,7 @@ class JSONLines(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
+        """The line of ``record``, without its end."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(
                 timespec="milliseconds"

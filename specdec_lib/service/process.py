@@ -16,6 +16,8 @@ from .app import create_app
 from .hooks import Hooks
 from .settings import Settings
 
+__all__ = ["PATIENCE", "listen", "run"]
+
 BACKLOG = 2048  # connections that wait to be accepted
 KEEP_ALIVE = 75  # seconds that a connection may be idle
 LAST_WORDS = 5  # seconds that answers may take to be sent, after the grace
@@ -62,8 +64,10 @@ class Connection(H11Protocol):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket at this address, where requests queue until they are served; port 0 is
-    any that is free. OSError naming the address where that cannot be."""
+    """A socket at this ``host`` and ``port``, where requests queue until served.
+
+    Port 0 is any that is free. OSError naming the address where that cannot be.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         made = socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -82,7 +86,7 @@ def run(
     listening: socket.socket,
     hooks: Sequence[Hooks] = (),
 ) -> None:
-    """Serve ``engine`` until the process is asked to stop."""
+    """Serve ``engine`` at ``listening``, until the process is asked to stop."""
     app = create_app(engine, settings, hooks)
     server = Server(_config(app, settings), app.state.workers.drain)
     server.run(sockets=[listening])

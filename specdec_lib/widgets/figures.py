@@ -70,7 +70,8 @@ def figure_grid(
     labels: tuple[str, str] = ("Draft length k", "Temperature T"),
     show: tuple[Callable[[Value], str], Callable[[Value], str]] = (str, "{:g}".format),
 ) -> Figures:
-    """Two sliders that show ``draw(k, temperature)`` for each of their combinations.
+    """Two sliders that show ``draw(k, temperature)`` for all of ``ks`` and
+    ``temperatures``.
 
     As :func:`figure_slider` with two values in place of one: ``draw`` and ``describe``
     are called with both, ``start`` is the pair shown first, ``labels`` and ``show`` are
