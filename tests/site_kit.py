@@ -30,9 +30,8 @@ MAX_DATA = 150_000  # bytes of the widgets of one page, compressed
 HUNDREDTHS = tuple(i / 100 for i in range(101))
 
 
-# Parts of the site that are no pages of the book, where they were built; `_modules` is
-# the source of the library, from one template.
-APART = {"_modules", "_static", "_sources", "lite"}
+# Parts of the site that are no pages of the book, where they were built.
+APART = {"_static", "_sources", "lite"}
 
 
 def built_pages() -> list[str]:

@@ -331,6 +331,9 @@ def module_lines(module: Module) -> Iterator[str]:
     """A module: what it is for, then its entries."""
     yield f".. py:module:: {module.name}"
     yield ""
+    path = names.sources()[module.name].path.relative_to(ROOT)
+    yield f"In ``{path.as_posix()}``."
+    yield ""
     yield from tidy(module.doc).split("\n")
     yield ""
     if module.elsewhere:

@@ -25,7 +25,6 @@ from docutils.statemachine import StringList
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
-from sphinx.pycode import ModuleAnalyzer
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
@@ -37,6 +36,7 @@ import library_text as text
 from library_names import LIBRARY, Entry
 
 log = logging.getLogger(__name__)
+SIGNATURE = re.compile(r'<dt class="sig .*?</dt>', re.S)
 COMMANDS = "book/reference/commands"
 
 
@@ -297,25 +297,28 @@ def resolve(
     return None if target is None else inside
 
 
-# The source, one page a module
+# Signatures over several lines
 
 
-def find_source(app: Sphinx, module: str) -> tuple[str, dict[str, Any]] | None:
-    source = names.sources().get(module)
-    if source is None:
-        return None
-    analyzer = ModuleAnalyzer.for_string(source.text, module)
-    return source.text, analyzer.find_tags()
+def lists_of_spans(app: Sphinx, problem: Exception | None) -> None:
+    """Arguments in lines of their own are no definition list without a term.
+
+    That is what Sphinx makes of them, and screen readers would announce it.
+    """
+    for page in (Path(app.outdir) / "book" / "reference").glob("*.html"):
+        html = page.read_text(encoding="utf-8")
+        page.write_text(SIGNATURE.sub(_as_spans, html), encoding="utf-8")
 
 
-def follow_import(app: Sphinx, module: str, name: str) -> str | None:
-    head = name.split(".")[0]
-    entry = names.entries().get(f"{module}.{head}")
-    return entry.source if entry else module
+def _as_spans(signature: re.Match[str]) -> str:
+    html = signature[0]
+    for tag in ("dl", "dd"):
+        html = html.replace(f"<{tag}>", f'<span class="sd-sig-{tag}">')
+        html = html.replace(f"</{tag}>", "</span>")
+    return html
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    app.setup_extension("sphinx.ext.viewcode")
     app.add_node(ChapterLinks)
     app.add_directive("library-module", LibraryModule)
     app.add_directive("library-overview", LibraryOverview)
@@ -326,6 +329,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", name_in_full)
     app.connect("missing-reference", resolve)
     app.connect("doctree-resolved", fill_links)
-    app.connect("viewcode-find-source", find_source)
-    app.connect("viewcode-follow-imported", follow_import)
+    app.connect("build-finished", lists_of_spans)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
