@@ -147,10 +147,14 @@ class LiveRuns(SphinxDirective):
                 f"{run['memory']:.0f} MB",
             ]
             body += self.row([nodes.Text(run["title"]), *map(nodes.Text, cells)])
+        loads = [run["load"] for run in found["chapters"].values()]
         said = (
             f"{found['browser']}, on {found['machine']}, {found['date']}; the files "
             "came from the same machine, so that no network is in these times. They "
-            "begin when the page is opened. Memory is that of the page and its Python."
+            "begin when the page is opened. Memory is that of the page and its Python. "
+            "The machine had other work too: on average, from "
+            f"{min(loads):.0f} to {max(loads):.0f} programs wanted its cores, the "
+            "browser's own among them."
         )
         return [table, nodes.paragraph("", said)]
 
