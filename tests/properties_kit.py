@@ -63,6 +63,9 @@ class Recipe:
         return self.make()
 
 
+SELDOM = among(False, False, False, True)
+
+
 # ---- models
 
 
@@ -385,7 +388,7 @@ def a_draft(
 ) -> Recipe:
     """A draft for ``target``, of one of ``kinds``."""
     kind, seed = draw(among(*kinds)), draw(seeds)
-    window = draw(among(None, None, *range(1, 13)))
+    window = draw(whole(1, 16)) if draw(SELDOM) else None
     other = a_model(draw, vocab, context_window=window)
     own = sampler if draw(flips) else a_sampler(draw, vocab)
     what = f"{kind}, seed {seed}, {other.what}, {own}"
@@ -507,7 +510,7 @@ def a_length(draw, tree: bool = False) -> int | Recipe:
     kinds = ["fixed", "fixed", "fixed", "listed", "up and down", "recent", "paying"]
     kind = draw(among(*kinds[: -1 if tree else None]))
     if kind == "fixed":
-        return draw(whole(0, 7))
+        return draw(among(2, 3, 1, 4, 5, 7, 0))
     if kind == "listed":
         ks = [draw(whole(0, 20)) for _ in range(draw(whole(1, 4)))]
         return Recipe(f"listed {ks}", lambda: Listed(ks))
@@ -618,6 +621,7 @@ def calls(
     chains: Sequence[str] = (*CHAINS, "liar"),
     trees: Sequence[str] = TREES,
     temperatures: st.SearchStrategy[float] | None = None,
+    least_new: int = 0,
     most_new: int = 12,
     vocab: tuple[int, int] = (2, 6),
 ) -> Call:
@@ -625,21 +629,20 @@ def calls(
     size = draw(whole(*vocab))
     bos = draw(among(None, 0))
     prompt = a_prompt(draw, size, least=0 if bos is not None else 1)
-    new = draw(whole(0, most_new))
-    room = draw(among(None, None, None, *range(new + 2)))
-    window = None if room is None else max(len(prompt), 1) + room
+    new = draw(whole(least_new, most_new))
+    window = None
+    if draw(SELDOM):
+        window = max(len(prompt), 1) + draw(whole(0, new + 1))
     target = a_model(draw, size, bos_id=bos, context_window=window)
     sampler = a_sampler(draw, size, temperatures)
-    rule = draw(among(*rules))
-    kinds = chains
-    tree = rule == "verify_tree" and bool(trees) and draw(flips)
-    if tree:
-        kinds = trees
+    tree = "verify_tree" in rules and bool(trees) and draw(SELDOM)
+    rule = "verify_tree" if tree else draw(among(*rules))
+    kinds = trees if tree else chains
     draft = a_draft(draw, size, target, sampler, kinds)
     k = a_length(draw, tree)
     others = [token for token in range(size) if token != FREE]
-    stops = [token for token in others if draw(among(False, False, True))]
-    least = draw(among(0, *range(new + 1)))
+    stops = [token for token in others if draw(SELDOM)]
+    least = draw(whole(0, new)) if draw(SELDOM) else 0
     return Call(
         *(size, target, draft, k, rule, prompt, new, least, sampler),
         *(tuple(stops), draw(whole(0, 2**20))),

@@ -6,6 +6,7 @@ target's own distribution.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -31,7 +32,9 @@ from properties_kit import (
 import specdec_lib as sd
 
 warm = st.sampled_from([0.0, 0.5, 1.0, 1.0, 1.6])
-SMALL = dict(rules=tuple(EXACT), chains=CHAINS, trees=TREES, temperatures=warm)
+GUESSING = ("model", "told", "told", "certain", "unsure", "true chance", "first of")
+SMALL = dict(temperatures=warm, trees=TREES)
+SMALL["chains"] = (*CHAINS, *GUESSING, *GUESSING)
 
 
 def inexactness(call, way):
@@ -56,21 +59,58 @@ def inexactness(call, way):
     )
 
 
-@examples(300)
-@given(calls(**SMALL, most_new=2, vocab=(2, 4)))
-def test_every_way_to_decode_two_tokens_is_exact(call):
+by_rule = pytest.mark.parametrize("rule", EXACT)
+
+
+def small(draw, rule, **budget):
+    return draw(calls(rules=(rule,), **SMALL, **budget))
+
+
+@by_rule
+def test_the_examples_guess_and_are_rejected(rule):
+    """Else the rest would prove little."""
+    found = Counter()
+
+    @examples(150)
+    @given(st.data())
+    def look(data):
+        call = small(data.draw, rule, least_new=2, most_new=2, vocab=(2, 4))
+
+        def events(rng):
+            rounds = call.generate(seed=None, rng=rng).rounds
+            guessed = any(each.drafted for each in rounds)
+            return guessed, any(each.accepted < each.tested for each in rounds)
+
+        law = sd.exact_distribution(events)
+        found["guessed"] += any(guessed for guessed, _ in law)
+        found["rejected"] += sum(p for (_, no), p in law.items() if no) > 0.01
+
+    look()
+    assert found["guessed"] > 40
+    assert found["rejected"] > 20
+
+
+@by_rule
+@examples(250)
+@given(data=st.data())
+def test_every_way_to_decode_two_tokens_is_exact(data, rule):
+    call = small(data.draw, rule, least_new=2, most_new=2, vocab=(2, 4))
     assert inexactness(call, toys.whole_loop) < toys.EXACT
 
 
-@examples(200)
-@given(calls(**SMALL, most_new=3, vocab=(2, 2)))
-def test_every_way_to_decode_three_tokens_is_exact(call):
+@by_rule
+@examples(150)
+@given(data=st.data())
+def test_every_way_to_decode_three_tokens_is_exact(data, rule):
+    call = small(data.draw, rule, least_new=3, most_new=3, vocab=(2, 2))
     assert inexactness(call, toys.whole_loop) < toys.EXACT
 
 
+@by_rule
 @examples(60)
-@given(calls(**SMALL, most_new=3, vocab=(3, 3)))
-def test_every_way_to_decode_three_of_three_is_exact_round_by_round(call):
+@given(data=st.data())
+def test_every_way_to_decode_three_of_three_is_exact_round_by_round(data, rule):
+    call = small(data.draw, rule, least_new=2, most_new=3, vocab=(3, 3))
     if not isinstance(call.k, int):
         call = replace(call, k=2)  # a fresh start for each round would forget all
     assert inexactness(call, toys.merged) < toys.EXACT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import zip_longest
 
 import numpy as np
@@ -27,7 +28,30 @@ from specdec_lib.models import node_depths
 REAL = (*EXACT, *POSSIBLE)  # rules that never emit what the target cannot
 
 
-@examples(150)
+def test_the_examples_have_all_kinds_of_rounds_and_ends():
+    """Else the rest would prove little."""
+    found = Counter()
+
+    @examples(200)
+    @given(calls())
+    def look(call):
+        result = call.generate()
+        found[result.finish_reason] += 1
+        metrics = result.metrics
+        found["kept"] += metrics.accepted > 0
+        found["rejected"] += metrics.accepted < metrics.tested
+        found["several rounds"] += metrics.target_calls > 2
+        found["tree"] += any(each.path for each in result.rounds)
+        found["warm"] += call.sampler.temperature > 0
+
+    look()
+    least = dict(stop=10, context=5, length=50, kept=50, rejected=40, tree=5, warm=80)
+    least["several rounds"] = 60
+    short = {name: found[name] for name in least if found[name] < least[name]}
+    assert not short, found
+
+
+@examples(300)
 @given(calls())
 def test_never_more_than_asked_for(call):
     result, window = call.generate(), call.target().context_window
@@ -44,7 +68,7 @@ def test_never_more_than_asked_for(call):
         assert result.finish_reason == "stop"
 
 
-@examples(150)
+@examples(300)
 @given(calls(rules=REAL))
 def test_nothing_after_a_stop_and_no_stop_before_the_minimum(call):
     result = call.generate()
@@ -59,7 +83,7 @@ def test_nothing_after_a_stop_and_no_stop_before_the_minimum(call):
     )
 
 
-@examples(150)
+@examples(300)
 @given(calls())
 def test_a_stream_is_the_whole_in_parts(call):
     result, rounds = call.generate(), tuple(call.stream())
@@ -71,7 +95,7 @@ def test_a_stream_is_the_whole_in_parts(call):
     )
 
 
-@examples(80)
+@examples(160)
 @given(calls(), whole(0, 3))
 def test_a_stream_that_is_left_was_right_so_far(call, taken):
     rounds = call.stream()
@@ -85,7 +109,7 @@ def from_the_seed(call):
     return call.plain(rng.categorical)
 
 
-@examples(120)
+@examples(240)
 @given(calls(rules=tuple(EXACT)))
 def test_no_guesses_is_plain_decoding_from_the_same_seed(call):
     expected = from_the_seed(call)
@@ -96,14 +120,14 @@ def test_no_guesses_is_plain_decoding_from_the_same_seed(call):
         assert not any(each.drafted or each.accepted for each in result.rounds)
 
 
-@examples(80)
+@examples(160)
 @given(calls(rules=tuple(EXACT)))
 def test_a_draft_without_guesses_is_plain_decoding(call):
     result = call.generate(draft=Nothing())
     assert (result.tokens, result.finish_reason) == from_the_seed(call)
 
 
-@examples(150)
+@examples(300)
 @given(calls())
 def test_same_seed_same_everything(call):
     first = call.generate()
@@ -112,7 +136,7 @@ def test_same_seed_same_everything(call):
     assert same(call.generate(seed=None, rng=rng)) == same(first)
 
 
-@examples(80)
+@examples(160)
 @given(calls(), whole(0, 99))
 def test_a_call_leaves_nothing_behind(call, other_seed):
     """The same objects again, after another call and one that was broken off."""
@@ -126,7 +150,7 @@ def test_a_call_leaves_nothing_behind(call, other_seed):
     assert same(sd.generate(target, call.prompt, **arguments)) == same(first)
 
 
-@examples(80)
+@examples(160)
 @given(calls(), whole(0, 99))
 def test_two_streams_in_turn_do_not_disturb_each_other(call, other_seed):
     """Of the same objects, each from its own seed."""
@@ -143,21 +167,21 @@ def test_two_streams_in_turn_do_not_disturb_each_other(call, other_seed):
         assert untimed(done) == untimed(call.generate(seed=seed).rounds)
 
 
-@examples(250)
+@examples(500)
 @given(calls(rules=REAL, temperatures=st.just(0.0)))
 def test_greedy_is_greedy_whatever_guesses_and_judges(call):
     result = call.generate()
     assert (result.tokens, result.finish_reason) == call.plain(np.argmax)
 
 
-@examples(80)
+@examples(160)
 @given(calls(rules=("verify_argmax", "probability_threshold(0.5)"), trees=()))
 def test_rules_that_are_greedy_at_every_temperature(call):
     result = call.generate()
     assert result.tokens == call.plain(np.argmax)[0]
 
 
-@examples(150)
+@examples(300)
 @given(calls(rules=REAL))
 def test_every_token_is_possible_in_the_target(call):
     tokens = call.generate().tokens
@@ -165,7 +189,7 @@ def test_every_token_is_possible_in_the_target(call):
         assert call.row(tokens[:i])[token] > 0
 
 
-@examples(200)
+@examples(400)
 @given(calls())
 def test_the_figures_add_up(call):
     result = call.generate()
@@ -226,7 +250,7 @@ class Asked:
         self.session.commit(tokens)
 
 
-@examples(120)
+@examples(240)
 @given(calls())
 def test_a_draft_is_asked_for_no_more_than_may_come_and_told_all(call):
     log = []
@@ -249,7 +273,7 @@ def test_a_draft_is_asked_for_no_more_than_may_come_and_told_all(call):
         assert deepest <= k
 
 
-@examples(100)
+@examples(200)
 @given(calls(chains=CHAINS, trees=TREES))
 def test_a_length_sees_every_round_once_and_none_of_another_call(call):
     given = Listed([3, 0, 1])
@@ -299,7 +323,7 @@ class _Counted:
         return self.state.extend(tokens)
 
 
-@examples(100)
+@examples(200)
 @given(calls(trees=()))
 def test_one_call_of_the_target_for_a_round_and_nothing_is_read_twice(call):
     counted = Counted(call.target())

@@ -361,8 +361,10 @@ def test_prompts_of_a_target_are_its_own_writing(data):
     assert sum(len(text) - 1 for text in texts) == length * count
     for text in texts[:-1]:
         assert len(text) == length + 1 or text[-1] == 1
-    cut = cut_prompts(prompts, count=count, length=draw(whole(1, length)))
-    assert len(cut) == count
+    short = draw(whole(1, length))
+    pieces = draw(whole(1, count * (length - short + 1)))
+    cut = cut_prompts(prompts, count=pieces, length=short)
+    assert len(cut) == pieces
     for name, tokens in cut.items():
         source, at = name.rsplit("@", 1)
         start = int(at)
