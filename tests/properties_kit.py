@@ -373,7 +373,7 @@ class Nothing:
 def a_shape(draw, most: int = 6) -> tuple[int, ...]:
     """The parents of any tree, in any order in which no node is before its parent."""
     n = draw(whole(0, most))
-    return tuple(draw(whole(-1, i - 1)) for i in range(n))
+    return tuple(i - 1 if draw(flips) else draw(whole(-1, i - 1)) for i in range(n))
 
 
 CHAINS = (

@@ -209,8 +209,13 @@ def test_the_block_rule_keeps_no_fewer_than_the_token_rule(seed, vocab, n, sharp
         assert block == pytest.approx(tokens, abs=1e-12)
 
 
-@examples(60)
-@given(models(3), models(3), shapes(4), st.sampled_from(sd.drafts.trees.DRAWS))
+@examples(150)
+@given(
+    models(3),
+    models(3),
+    shapes(4) | whole(2, 4).map(lambda n: (-1,) * n),
+    st.sampled_from(sd.drafts.trees.DRAWS),
+)
 def test_the_first_token_after_any_tree_is_exact(target, other, shape, way):
     """Whatever its shape: how many guesses and siblings cannot matter."""
     target, draft = target(), sd.TreeDraft(other(), shape=shape, draw=way)

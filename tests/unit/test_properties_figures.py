@@ -80,6 +80,10 @@ def test_filters_keep_as_many_as_they_say(seed, vocab, kind, temperature, k, sha
     best = sd.Sampler(temperature, top_k=k)(logits)
     assert np.count_nonzero(best) == min(k, np.count_nonzero(p))
     nucleus = np.flatnonzero(sd.Sampler(temperature, top_p=share)(logits))
+    # Of equals the lowest ids.
+    order = np.argsort(-p, kind="stable")
+    for kept in (np.flatnonzero(best), nucleus):
+        assert set(kept) == set(order[: len(kept)])
     inside = p[nucleus].sum()
     # Enough, and without its least likely token too few.
     assert inside >= share - 1e-9
