@@ -25,13 +25,14 @@ from .models import (
     check_count,
     check_parents,
     check_path,
+    check_same_vocabulary,
     check_tokens,
     extend_by_branches,
     node_depths,
     path_to,
 )
 from .randomness import RandomSource, SeededRandom
-from .sampling import DEFAULT_SAMPLER, Sampler
+from .sampling import DEFAULT_SAMPLER, Sampler, as_numbers, is_integer
 from .verification import Verdict, Verify, verify_tokens
 
 
@@ -193,6 +194,7 @@ def stream(
             f"draft must share the target's vocabulary of {vocab_size} tokens, "
             f"got {draft_vocab_size}"
         )
+    check_same_vocabulary(target, draft)
     if not isinstance(sampler, Sampler):
         raise TypeError(f"sampler must be a Sampler, got {sampler!r}")
     if not callable(verify):
@@ -246,6 +248,11 @@ class _Loop:
         if hasattr(self.state, "extend_last"):
             self.last_rows = cast(LastRowsState, self.state)
         self.session = draft.start(tuple(prompt)) if draft is not None else None
+        session = self.session
+        if draft is not None and not (
+            hasattr(session, "propose") and hasattr(session, "commit")
+        ):
+            raise TypeError(f"draft.start must return a session, got {session!r:.80}")
 
     def run(self, k: int | DraftLength, limit: int, reason: str) -> Iterator[Round]:
         """Rounds until ``limit`` tokens are in the sequence, or a stop id came."""
@@ -324,6 +331,7 @@ class _Loop:
         else:
             logits, due = self._extend_tree(unread, proposal.parents), len(unread)
         seconds = perf_counter() - started
+        logits = as_numbers(logits, "target must return logits, which")
         if np.shape(logits) != (due, self.vocab_size):
             raise ValueError(
                 f"target must return logits of shape {(due, self.vocab_size)}, "
@@ -379,6 +387,14 @@ class _Loop:
         self, proposal: Proposal, verdict: Verdict
     ) -> tuple[int, tuple[int, ...]]:
         """How many guesses are kept, and all that the round emits."""
+        if not (
+            is_integer(getattr(verdict, "accepted", None))
+            and is_integer(getattr(verdict, "next_token", None))
+            and hasattr(verdict, "path")
+        ):
+            raise TypeError(
+                f"verify must return a Verdict of whole numbers, got {verdict!r:.80}"
+            )
         if not 0 <= verdict.accepted <= len(proposal.tokens):
             raise ValueError(
                 f"verify must accept 0 to {len(proposal.tokens)} guesses, "

@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 from .decoding import DraftLength, stream
 from .drafts import Draft, ModelDraft
 from .metrics import Metrics, Round
-from .models import LanguageModel, check_count
+from .models import LanguageModel, check_count, check_same_vocabulary
 from .randomness import RandomSource
 from .sampling import DEFAULT_SAMPLER, Sampler
 from .text import StreamDecoder
@@ -131,6 +131,8 @@ class Engine:
         theirs = getattr(self.draft, "vocab_size", mine)
         if theirs != mine:
             raise ValueError(f"draft must have the target's {mine} ids, got {theirs}")
+        check_same_vocabulary(self.target, tokenizer, "tokenizer")
+        check_same_vocabulary(self.target, self.draft)
         if self.chat and not self.has_chat:
             raise ValueError("chat must be False: the tokenizer has no chat template")
 

@@ -30,6 +30,7 @@ from .models import (
     check_tokens,
     node_depths,
 )
+from .text import vocabulary_name
 
 try:
     import torch
@@ -57,6 +58,9 @@ class HuggingFaceModel:
     vocab_size
         use only so many ids, those of the tokenizer. Some models have more rows of
         logits than there are tokens, and two models of one tokenizer may differ there.
+    vocabulary
+        a name of what the ids stand for, as :func:`load` makes it of the tokenizer; a
+        target takes no draft of another one. None: nobody said.
 
     Logits are float32, or float64 for a model of that type. To learn what the model
     can do, a few tokens are read at once: ``reads_trees`` is whether a tree of guesses
@@ -79,6 +83,7 @@ class HuggingFaceModel:
         bos_id: int | None = None,
         context_window: int | None = None,
         vocab_size: int | None = None,
+        vocabulary: str | None = None,
     ) -> None:
         _check_model(model)
         if context_window is not None:
@@ -86,6 +91,7 @@ class HuggingFaceModel:
         if vocab_size is not None:
             check_count("vocab_size", vocab_size, 1)
         self.model = model
+        self.vocabulary = vocabulary
         config = model.config.get_text_config()
         taken = inspect.signature(model.forward).parameters
         # Versions differ in the name.
@@ -439,6 +445,7 @@ def load(
         bos_id=bos_id if bos_id is not None else tokenizer.bos_token_id,
         context_window=context_window,
         vocab_size=vocab_size,
+        vocabulary=_name(tokenizer),
     )
     return ours, tokenizer
 
@@ -461,6 +468,14 @@ def _place(
             raise FileNotFoundError(f"there is no file {path}")
         return str(path.parent), path.name
     return (str(path) if path.exists() else os.fspath(name)), gguf_file
+
+
+def _name(tokenizer: Any) -> str | None:
+    """What names the tokens; the same as of a GGUF file with the same ones."""
+    if not hasattr(tokenizer, "get_vocab"):
+        return None
+    ids = tokenizer.get_vocab()
+    return vocabulary_name(sorted(ids, key=ids.__getitem__))
 
 
 def check_same_vocabulary(a: Any, b: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .sampling import is_integer
+from .sampling import as_numbers, is_integer
 
 
 class State(Protocol):
@@ -78,7 +78,12 @@ class LastRowsState(State, Protocol):
 
 
 class LanguageModel(Protocol):
-    """A source of next-token logits."""
+    """A source of next-token logits.
+
+    It may have a ``vocabulary`` too, a string that names what its ids stand for, as
+    :func:`specdec_lib.text.vocabulary_name` makes it. Where target and draft both have
+    one, they must be the same.
+    """
 
     @property
     def vocab_size(self) -> int:
@@ -104,7 +109,10 @@ def check_tokens(
     Raises TypeError unless they are integers, ValueError unless they are one
     dimensional and inside 0 .. vocab_size - 1; the message calls them ``name``.
     """
-    given = np.asarray(tokens)
+    try:
+        given = np.asarray(tokens)
+    except ValueError:
+        raise TypeError(f"{name} must be integers, got lists of several") from None
     if given.size and given.dtype.kind not in "iu":
         few = f"{tokens!r:.60}" if given.size < 32 else f"an array of {given.dtype}"
         raise TypeError(f"{name} must be integers, got {few}")
@@ -116,6 +124,18 @@ def check_tokens(
         bad = given[(given < 0) | (given >= vocab_size)][0]
         raise ValueError(f"{name} must be inside 0 .. {vocab_size - 1}, got {bad}")
     return given.astype(np.int64, copy=False)
+
+
+def check_same_vocabulary(target: object, other: object, name: str = "draft") -> None:
+    """ValueError where two models, drafts or tokenizers say that their ids stand for
+    different tokens: each may have a ``vocabulary``, a string that names its tokens,
+    None where nobody said. ``name`` is that of ``other`` in the message."""
+    mine, theirs = (getattr(each, "vocabulary", None) for each in (target, other))
+    if isinstance(mine, str) and isinstance(theirs, str) and mine != theirs:
+        raise ValueError(
+            f"{name} must have the target's tokens; its ids stand for others, as their "
+            f"vocabularies say: {mine[:12]!r} and {theirs[:12]!r}"
+        )
 
 
 def are_tokens(tokens: object, vocab_size: int) -> bool:
@@ -220,8 +240,16 @@ def extend_last(state: State, tokens: Sequence[int], rows: int) -> NDArray[np.fl
     Spares a state with ``extend_last`` the others; of any other, ``extend`` is asked.
     """
     if hasattr(state, "extend_last"):
-        return state.extend_last(tokens, rows)  # type: ignore[no-any-return]
-    return state.extend(tokens)[len(tokens) - rows :]
+        return _checked_rows(state.extend_last(tokens, rows), rows)
+    return _checked_rows(state.extend(tokens), len(tokens))[len(tokens) - rows :]
+
+
+def _checked_rows(logits: NDArray[np.floating], n: int) -> NDArray[np.floating]:
+    """``logits``, of n rows; TypeError or ValueError otherwise."""
+    logits = as_numbers(logits, "logits")
+    if logits.ndim != 2 or len(logits) != n:
+        raise ValueError(f"logits must have shape ({n}, V), got {logits.shape}")
+    return logits
 
 
 def extend_by_branches(

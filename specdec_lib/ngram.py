@@ -67,6 +67,7 @@ class Settings:
     interpolation: float | tuple[float, ...] = 0.75
     backoff: float = 0.4
     discounts: tuple[tuple[float, ...], ...] | None = None
+    vocabulary: str | None = None
 
     def __post_init__(self) -> None:
         _check_int("order", self.order, 1, MAX_ORDER)
@@ -74,6 +75,8 @@ class Settings:
         for name in ("bos_id", "eos_id"):
             if getattr(self, name) is not None:
                 _check_int(name, getattr(self, name), 0, self.vocab_size - 1)
+        if not isinstance(self.vocabulary, str | None):
+            raise TypeError(f"vocabulary must be a string, got {self.vocabulary!r:.60}")
         if self.bos_id is not None and self.bos_id == self.eos_id:
             raise ValueError(f"bos_id and eos_id must differ, both are {self.bos_id}")
         if self.bos_id is not None and self.vocab_size == 1:
@@ -138,7 +141,10 @@ def _join(sequences: Iterable[ArrayLike], settings: Settings) -> Ints:
     """One text of all sequences, each between its boundary and its ``eos_id``."""
     bodies = []
     for i, sequence in enumerate(sequences):
-        body = np.asarray(sequence)
+        try:
+            body = np.asarray(sequence)
+        except ValueError:
+            raise TypeError(f"sequences[{i}] must be integers, got lists") from None
         if body.ndim != 1 or body.size == 0 or body.dtype.kind not in "iu":
             check_tokens(body, settings.vocab_size, f"sequences[{i}]")
             raise ValueError(f"sequences[{i}] must hold at least one token, got none")
@@ -220,6 +226,7 @@ class NGramModel:
         self.settings = settings
         self.order = settings.order
         self.vocab_size = settings.vocab_size
+        self.vocabulary = settings.vocabulary
         self.bos_id = settings.bos_id
         self.eos_id = settings.eos_id
         self._tables = tables[: settings.order]
@@ -254,6 +261,7 @@ class NGramModel:
         interpolation: float | Sequence[float] = 0.75,
         backoff: float = 0.4,
         discounts: ArrayLike | None = None,
+        vocabulary: str | None = None,
     ) -> NGramModel:
         """Count ``sequences``, each a one-dimensional array of tokens.
 
@@ -272,12 +280,15 @@ class NGramModel:
           ``backoff`` times the score of the shorter context (Brants et al. 2007).
           These ``scores`` do not sum to 1; ``probabilities`` divides by their sum.
 
+        ``vocabulary`` names what the ids stand for, as that of a tokenizer does; a
+        target takes no draft of another one.
+
         Raises TypeError or ValueError on bad arguments, on no sequences and on an
         empty sequence.
         """
         given = (order, vocab_size, smoothing, bos_id, eos_id)
         parameters = (add_k, interpolation, backoff, discounts)
-        settings = Settings(*map(_plain, given + parameters))
+        settings = Settings(*map(_plain, (*given, *parameters, vocabulary)))
         return cls(cls._count_sequences(sequences, settings), settings)
 
     @staticmethod
@@ -304,7 +315,7 @@ class NGramModel:
         Equal to fitting the same text with those arguments, without counting again.
         ``changes`` are keywords of ``fit``, except those that change what is counted.
         """
-        fixed = {"vocab_size", "bos_id", "eos_id"} & set(changes)
+        fixed = {"vocab_size", "bos_id", "eos_id", "vocabulary"} & set(changes)
         if fixed:
             raise ValueError(f"{', '.join(sorted(fixed))} can only be chosen in fit")
         settings = replace(self.settings, **{k: _plain(v) for k, v in changes.items()})

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .files import read_archive, write_archive
+from .models import check_same_vocabulary
 from .ngram import NGramModel
 from .text import DEFAULT_MERGES, Tokenizer, load_corpus
 
@@ -62,6 +63,11 @@ class Pair:
         sizes = {part.vocab_size for part in (tokenizer, pair.target, pair.draft)}
         if len(sizes) != 1:
             raise ValueError(f"{path} is a broken pair: vocabularies of sizes {sizes}")
+        try:
+            for name in ("target", "draft"):
+                check_same_vocabulary(tokenizer, getattr(pair, name), f"its {name}")
+        except ValueError as error:
+            raise ValueError(f"{path} is a broken pair: {error}") from None
         return pair
 
 
@@ -98,6 +104,7 @@ def train_pair(
             smoothing=smoothing,
             bos_id=tokenizer.bos_id,
             eos_id=tokenizer.eos_id,
+            vocabulary=tokenizer.vocabulary,
         )
 
     report(f"counting the target's {order}-grams")

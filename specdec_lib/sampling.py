@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +27,25 @@ def is_number(value: object) -> TypeGuard[float]:
 def is_integer(value: object) -> TypeGuard[int]:
     """Whether ``value`` is an integer, Python's or NumPy's, and not a bool."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def as_numbers(values: ArrayLike, name: str) -> NDArray[Any]:
+    """``values`` as an array of real numbers, of any type.
+
+    TypeError for what are none (complex ones would lose half of themselves), and for
+    rows that are not of one length; the message calls them ``name``.
+    """
+    try:
+        given = np.asarray(values)
+        if given.dtype.kind == "O":
+            given = given.astype(np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name} must be rows of real numbers, got {type(values).__name__}"
+        ) from None
+    if given.dtype.kind in "cSUVmM":
+        raise TypeError(f"{name} must be real numbers, got {given.dtype}")
+    return given
 
 
 @dataclass(frozen=True)
@@ -91,9 +110,7 @@ class Sampler:
         processors look at these. A logit may be -inf (impossible), not NaN or +inf,
         and not -inf for all tokens: ValueError. TypeError for what are no real numbers.
         """
-        given = np.asarray(logits)
-        if given.dtype.kind in "cSUVmM":  # complex ones would lose half of themselves
-            raise TypeError(f"logits must be real numbers, got {given.dtype}")
+        given = as_numbers(logits, "logits")
         if given.ndim not in (1, 2) or given.shape[-1] == 0:
             raise ValueError(
                 f"logits must have shape (V,) or (n, V) with V >= 1, got {given.shape}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
+import hashlib
 import heapq
 import json
 import math
@@ -18,6 +19,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 from importlib.machinery import PathFinder
 from itertools import pairwise
@@ -128,6 +130,11 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """How many ids there are: 258 and one for each merge."""
         return len(self._bytes)
+
+    @cached_property
+    def vocabulary(self) -> str:
+        """A name of its tokens, see `vocabulary_name`."""
+        return vocabulary_name(piece.decode("latin-1") for piece in self._bytes)
 
     @property
     def merges(self) -> list[Pair]:
@@ -330,6 +337,17 @@ def _learn(frequency: Counter[str], merges: int) -> list[Pair]:
     return learnt
 
 
+def vocabulary_name(pieces: Iterable[str]) -> str:
+    """A name of ``pieces``, the tokens in the order of their ids.
+
+    The same for the same tokens: 64 letters and digits, by SHA-256.
+    """
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece.encode("utf-8", "surrogatepass") + b"\0")
+    return digest.hexdigest()
+
+
 class WordTokenizer:
     """Words and punctuation marks as tokens, for examples worked out by hand.
 
@@ -358,6 +376,11 @@ class WordTokenizer:
             raise ValueError("texts must hold at least one word; got none")
         kept = [word for word in count if count[word] >= min_count]
         return cls(sorted(kept, key=lambda word: (-count[word], word)))
+
+    @cached_property
+    def vocabulary(self) -> str:
+        """A name of its words, see `vocabulary_name`."""
+        return vocabulary_name(self._words)
 
     @property
     def vocab_size(self) -> int:

@@ -25,7 +25,8 @@ class FirstOf:
 
     All of them follow the text; they are asked in turn, and the first proposal with a
     token in it is handed on as it is. ``drafts`` is at least one draft; those that
-    have a ``vocab_size`` must agree on it. TypeError or ValueError otherwise.
+    have a ``vocab_size`` or a ``vocabulary`` must agree on it. TypeError or ValueError
+    otherwise.
 
     A session's ``last`` is the place in ``drafts`` of the one that proposed last, None
     where none of them did.
@@ -52,9 +53,20 @@ class FirstOf:
             raise ValueError(
                 f"drafts must share one vocabulary, got sizes {sorted(sizes)}"
             )
+        if len(self._names()) > 1:
+            raise ValueError("drafts must share one vocabulary, their ids differ")
 
     def _sizes(self) -> set[int]:
         return {each.vocab_size for each in self.drafts if hasattr(each, "vocab_size")}
+
+    def _names(self) -> set[str]:
+        names = (getattr(each, "vocabulary", None) for each in self.drafts)
+        return {name for name in names if isinstance(name, str)}
+
+    @property
+    def vocabulary(self) -> str | None:
+        """That of the parts; None where none of them has one."""
+        return next(iter(self._names()), None)
 
     @property
     def vocab_size(self) -> int:
@@ -140,6 +152,11 @@ class CacheModel:
     @property
     def vocab_size(self) -> int:
         return self.model.vocab_size
+
+    @property
+    def vocabulary(self) -> str | None:
+        """The name of the model's tokens; None where it has none."""
+        return getattr(self.model, "vocabulary", None)
 
     @property
     def bos_id(self) -> int | None:

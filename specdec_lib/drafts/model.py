@@ -121,6 +121,11 @@ class ModelDraft:
     def vocab_size(self) -> int:
         return self.model.vocab_size
 
+    @property
+    def vocabulary(self) -> str | None:
+        """The name of the model's tokens; None where it has none."""
+        return getattr(self.model, "vocabulary", None)
+
     def start(self, prompt: Sequence[int]) -> Session:
         return _ModelSession(self, prompt)
 

@@ -78,6 +78,11 @@ class TreeDraft:
     def vocab_size(self) -> int:
         return self.model.vocab_size
 
+    @property
+    def vocabulary(self) -> str | None:
+        """The name of the model's tokens; None where it has none."""
+        return getattr(self.model, "vocabulary", None)
+
     def start(self, prompt: Sequence[int]) -> Session:
         return _TreeSession(self, prompt)
 

@@ -92,6 +92,8 @@ def load(
             f"the embedding {config.vocab_size}"
         )
     weights = read_weights(file, config, dtype, compiled=compiled)
-    model = LlamaModel(config, weights, bos_id=tokenizer.bos_id)
+    model = LlamaModel(
+        config, weights, bos_id=tokenizer.bos_id, vocabulary=tokenizer.vocabulary
+    )
     check_finite(file, model)  # also compiles, or takes what was compiled before
     return model, tokenizer

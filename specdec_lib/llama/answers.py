@@ -16,7 +16,7 @@ much, as its answer is copied: 2.7 to 4.1, by kind and by kernel.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp
 from pathlib import Path
@@ -32,6 +32,7 @@ from ..models import LanguageModel, check_tokens
 from ..ngram import NGramModel
 from ..randomness import RandomSource
 from ..sampling import Sampler
+from ..text import vocabulary_name as vocabulary_name
 
 FORMAT, VERSION = "specdec set of answers", 1
 ORDER = 4  # of the n-gram model; 3 and 5 did no better
@@ -128,14 +129,6 @@ class Answers:
             return cls(str(content["vocabulary"]), size, how, prompts, texts)
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"{path} holds broken answers: {error}") from error
-
-
-def vocabulary_name(pieces: Iterable[str]) -> str:
-    """A name of a vocabulary, by its ``pieces`` in the order of their ids."""
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece.encode("utf-8", "surrogatepass") + b"\0")
-    return digest.hexdigest()
 
 
 def prompt_name(prompt: Sequence[int]) -> str:

@@ -28,11 +28,17 @@ class LlamaModel:
     """A Llama with its weights in memory.
 
     Logits have the type of the weights: float32, or float64 where exact equality
-    between one call and many matters.
+    between one call and many matters. ``vocabulary`` names what the ids stand for, as
+    that of a tokenizer does; a target takes no draft of another one.
     """
 
     def __init__(
-        self, config: Config, weights: Weights, *, bos_id: int | None = None
+        self,
+        config: Config,
+        weights: Weights,
+        *,
+        bos_id: int | None = None,
+        vocabulary: str | None = None,
     ) -> None:
         if len(weights.layers) != config.layers:
             raise ValueError(
@@ -45,6 +51,7 @@ class LlamaModel:
         self.config = config
         self.weights = weights
         self.bos_id = bos_id
+        self.vocabulary = vocabulary
 
     @property
     def vocab_size(self) -> int:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tokenizers import pre_tokenizers
 
 from ..sampling import is_integer
+from ..text import vocabulary_name
 from .gguf_file import GGUFFile
 
 # How a text is cut into words before byte pairs are joined, by the name in the file.
@@ -151,6 +152,11 @@ class LlamaTokenizer:
     def vocab_size(self) -> int:
         """How many ids there are."""
         return len(self._tokens)
+
+    @functools.cached_property
+    def vocabulary(self) -> str:
+        """A name of the tokens, see :func:`specdec_lib.text.vocabulary_name`."""
+        return vocabulary_name(self._tokens)
 
     def encode(self, text: str, *, special: bool = True) -> NDArray[np.int64]:
         """The ids of ``text``, (n,); nothing is added.

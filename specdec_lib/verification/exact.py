@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..drafts import Proposal
 from ..models import are_tokens, check_tokens
 from ..randomness import RandomSource
+from ..sampling import as_numbers
 
 Floats = NDArray[np.float64]
 
@@ -98,7 +99,7 @@ def checked(
         raise ValueError(
             "proposal must be a chain for this rule; verify_tree takes trees"
         )
-    p = np.asarray(target_probabilities)
+    p = as_numbers(target_probabilities, "target_probabilities")
     n = len(proposal.tokens)
     if p.ndim != 2 or p.shape[0] != n + 1 or p.shape[1] == 0:
         raise ValueError(
@@ -110,11 +111,7 @@ def checked(
         check_tokens(proposal.tokens, p.shape[1], "proposal.tokens")
     if proposal.probabilities is None:
         return p, None
-    given = np.asarray(proposal.probabilities)
-    if given.dtype.kind in "cSUVmM":
-        raise TypeError(
-            f"proposal.probabilities must be real numbers, got {given.dtype}"
-        )
+    given = as_numbers(proposal.probabilities, "proposal.probabilities")
     if given.shape != (n, p.shape[1]):
         raise ValueError(
             f"proposal.probabilities must have shape {(n, p.shape[1])} or be None, "
@@ -150,7 +147,9 @@ def check_distributions(rows: Floats, name: str, *, within: float = 1e-6) -> Non
         return
     if not rows.min() >= 0.0:
         raise ValueError(f"{name} must have no negative and no NaN entry")
-    for i, total in enumerate(np.add.reduce(rows, axis=1).tolist()):
+    with np.errstate(over="ignore"):
+        totals = np.add.reduce(rows, axis=1).tolist()
+    for i, total in enumerate(totals):
         if not abs(total - 1.0) <= within:
             raise ValueError(
                 f"{name} must have rows that sum to 1, row {i} sums to {total}"
