@@ -163,7 +163,9 @@ class LlamaTokenizer:
 
         The name of a special token, such as ``<|im_end|>``, is read as that token;
         with ``special=False`` as the letters it is written in, which is what a text
-        from others calls for. Raises ValueError for lone surrogates.
+        from others calls for. A byte that the vocabulary has no token for is left out
+        (SmolLM2's lacks 21 of 256, six of them control characters). Raises ValueError
+        for lone surrogates.
         """
         try:
             text.encode()
