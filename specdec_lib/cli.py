@@ -57,7 +57,14 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+        said = _shortened(message)
+        self.exit(2, f"{self.prog}: error: {said} (see {self.prog} --help)\n")
+
+
+def _shortened(text: str) -> str:
+    """One line, without the middle of what was typed at length."""
+    text = " ".join(text.split())
+    return text if len(text) <= 600 else f"{text[:250]} ... {text[-250:]}"
 
 
 def _flush() -> None:
@@ -352,6 +359,7 @@ def _distill(options: argparse.Namespace) -> None:
 
     if options.seed is not None and options.temperature == 0:
         raise ValueError("--seed changes nothing at temperature 0: add --temperature")
+    Sampler(options.temperature)  # said before the model is read
     for name in ("output", "ngram"):
         if getattr(options, name) is not None:
             _check_folder(name, getattr(options, name))
@@ -661,4 +669,4 @@ def _one_line(error: Exception) -> str:
     text = str(error)
     if isinstance(error, OSError) and error.filename and error.strerror:
         text = f"{error.filename}: {error.strerror}"
-    return " ".join(text.split())
+    return _shortened(text)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .files import read_archive, write_archive
-from .models import check_same_vocabulary
-from .ngram import NGramModel
+from .models import check_count, check_same_vocabulary
+from .ngram import MAX_ORDER, NGramModel
 from .text import DEFAULT_MERGES, Tokenizer, load_corpus
 
 FORMAT, VERSION = "specdec pair", 1
@@ -86,6 +86,10 @@ def train_pair(
     join, ``smoothing`` one of ``NGramModel.fit``. ``progress`` is called with what is
     being done. Raises ValueError for texts that are all empty.
     """
+    for name, value in (("order", order), ("draft_order", draft_order)):
+        check_count(name, value)
+        if not 1 <= value <= MAX_ORDER:
+            raise ValueError(f"{name} must be inside 1 .. {MAX_ORDER}, got {value}")
     texts = list(texts)
     report = progress or (lambda what: None)
     report("training the tokenizer")
