@@ -370,9 +370,9 @@ class Nothing:
         pass
 
 
-def a_shape(draw, most: int = 6) -> tuple[int, ...]:
+def a_shape(draw, most: int = 6, least: int = 0) -> tuple[int, ...]:
     """The parents of any tree, in any order in which no node is before its parent."""
-    n = draw(whole(0, most))
+    n = draw(whole(least, most))
     return tuple(i - 1 if draw(flips) else draw(whole(-1, i - 1)) for i in range(n))
 
 

@@ -15,8 +15,10 @@ from properties_kit import (
     TREES,
     Listed,
     Nothing,
+    Reader,
     calls,
     examples,
+    function_model,
     same,
     untimed,
     whole,
@@ -332,4 +334,30 @@ def test_one_call_of_the_target_for_a_round_and_nothing_is_read_twice(call):
     if result.rounds:
         assert counted.calls[0] == len(call.start) + len(result.rounds[0].drafted)
     # Then the token that came last, and the guesses.
+    assert counted.calls[1:] == [1 + len(each.drafted) for each in result.rounds[1:]]
+
+
+class CountedTrees(Counted):
+    """The same, of a model whose states read trees."""
+
+    def start(self):
+        state = _Counted(self, self.model.start())
+
+        def extend_tree(tokens, parents):
+            self.calls.append(len(tokens))
+            return state.state.extend_tree(tokens, parents)
+
+        state.extend_tree, state.keep = extend_tree, state.state.keep
+        return state
+
+
+@examples(150)
+@given(calls(rules=("verify_tree",), chains=("tree", "said tree")), whole(1, 4))
+def test_trees_too_are_read_once_and_in_one_call(call, k):
+    model = function_model(call.seed, call.vocab, "all tokens", None, bos_id=0)
+    counted = CountedTrees(Reader(model, trees=True, last=False, single=False))
+    result = sd.generate(counted, call.prompt, **call.arguments(k=k))
+    assert len(counted.calls) == len(result.rounds)
+    if result.rounds:
+        assert counted.calls[0] == len(call.start) + len(result.rounds[0].drafted)
     assert counted.calls[1:] == [1 + len(each.drafted) for each in result.rounds[1:]]

@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties_kit import (
     CHAINS,
+    MODELS,
     TREES,
     a_draft,
     a_model,
     a_sampler,
+    a_shape,
     among,
     examples,
     flips,
@@ -29,15 +31,16 @@ from specdec_lib.models import extend_by_branches, extend_last, node_depths, pat
 # ---- states of models
 
 
-@examples(150)
-@given(st.data())
-def test_a_state_after_any_calls_is_as_if_just_read(data):
+@pytest.mark.parametrize("kind", MODELS)
+@examples(70)
+@given(data=st.data())
+def test_a_state_after_any_calls_is_as_if_just_read(data, kind):
     draw = data.draw
     vocab = draw(whole(2, 5))
-    model = a_model(draw, vocab)()
+    model = a_model(draw, vocab, (kind,))()
     state, text = model.start(), []
     for _ in range(draw(whole(1, 7))):
-        act = draw(among("extend", "rewind", "last", "tree", "branches"))
+        act = draw(among("tree", "extend", "rewind", "tree", "last", "branches"))
         new = some_tokens(draw, vocab, 0, 5)
         if act == "rewind":
             del text[draw(whole(0, len(text))) :]
@@ -53,7 +56,7 @@ def test_a_state_after_any_calls_is_as_if_just_read(data):
                 expected = fresh_row(model, text[: len(text) - rows + i + 1])
                 np.testing.assert_array_equal(got[i], expected)
         else:
-            parents = tuple(draw(whole(-1, i - 1)) for i in range(len(new)))
+            parents = a_shape(draw, len(new), len(new))
             native = act == "tree" and hasattr(state, "extend_tree")
             if native:
                 got = state.extend_tree(new, parents)
@@ -207,6 +210,26 @@ def test_sessions_share_no_state(data, kind):
         session.commit((text[0],))
     together = [told(each.propose(3, sd.SeededRandom(seed))) for each in sessions]
     assert together == alone
+
+
+@examples(150)
+@given(st.data(), flips)
+def test_rows_of_a_draft_are_its_models_after_its_own_guesses(data, tree):
+    """Also as its processors see them."""
+    draw = data.draw
+    vocab = draw(whole(2, 5))
+    model, sampler = a_model(draw, vocab)(), a_sampler(draw, vocab, among(1.0, 0.4))
+    draft = sd.ModelDraft(model, sampler)
+    if tree:
+        broad = among(sd.tree_shape((2, 1, 1)), sd.tree_shape((3, 2)))
+        shape = draw(broad) if draw(flips) else a_shape(draw, 6, 1)
+        draft = sd.TreeDraft(model, sampler, shape, "with replacement")
+    text = some_tokens(draw, vocab, 1, 6)
+    proposal = draft.start(tuple(text)).propose(5, sd.SeededRandom(draw(seeds)))
+    parents = proposal.parents or range(-1, len(proposal.tokens) - 1)
+    for i, row in enumerate(proposal.probabilities):
+        read = text + [proposal.tokens[node] for node in path_to(i, parents)[:-1]]
+        np.testing.assert_array_equal(row, sampler(fresh_row(model, read), read))
 
 
 # ---- copying
