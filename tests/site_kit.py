@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from browser import NoBrowser, launch
 from serve import SITE, make_server
 
 from specdec_lib import experiments, theory
@@ -109,6 +110,19 @@ def served(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_address[1]}/{SUBPATH}/"
         server.shutdown()
         server.server_close()
+
+
+def running_browser() -> Iterator[Any]:
+    """A headless Chromium; a test fails without one, and says what to install."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        try:
+            running = launch(playwright)
+        except NoBrowser as error:
+            pytest.fail(str(error), pytrace=False)
+        yield running
+        running.close()
 
 
 def place(slider: Any, index: int, stops: int) -> tuple[float, float]:

@@ -572,6 +572,16 @@ def commands() -> dict[str, argparse.ArgumentParser]:
     return found
 
 
+def complete_commands() -> list[str]:
+    """Those that no further word follows."""
+    found = commands()
+    return [
+        words
+        for words in found
+        if words and not any(other.startswith(f"{words} ") for other in found)
+    ]
+
+
 def command_lines(words: str) -> Iterator[str]:
     """A command: what it does, how it is called, and its flags."""
     parser = commands()["" if words == "specdec" else words]

@@ -32,7 +32,6 @@ from ..models import LanguageModel, check_tokens
 from ..ngram import NGramModel
 from ..randomness import RandomSource
 from ..sampling import Sampler
-from ..text import vocabulary_name as vocabulary_name
 
 FORMAT, VERSION = "specdec set of answers", 1
 ORDER = 4  # of the n-gram model; 3 and 5 did no better
@@ -46,7 +45,8 @@ class Answers:
     """Answers of one model, as tokens.
 
     vocabulary
-        what names the tokens that the ids stand for, see :func:`vocabulary_name`.
+        what names the tokens that the ids stand for, see
+        :func:`specdec_lib.text.vocabulary_name`.
     vocab_size
         ids are below it.
     how
@@ -231,9 +231,9 @@ def distill(
 
     Each answer is in the file as soon as it is there, so that a run that was broken off
     goes on where it stopped, and other prompts can be added later. ``vocabulary`` is
-    the :func:`vocabulary_name` of the model's tokens. Raises ValueError
-    where ``path`` holds answers of other tokens or made in another way, and for a
-    prompt that leaves no room.
+    the :func:`specdec_lib.text.vocabulary_name` of the model's tokens. Raises
+    ValueError where ``path`` holds answers of other tokens or made in another way, and
+    for a prompt that leaves no room.
     """
     how = (float(max_new_tokens), float(temperature), float(seed))
     sampler = Sampler(temperature)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ..engine import Engine, Message
 from ..models import LanguageModel
+from ..text import vocabulary_name
 from . import fetch, load
-from .answers import vocabulary_name
 from .gguf_file import MAGIC
 
 LLAMA, TRANSFORMERS = "llama", "transformers"
@@ -28,7 +28,7 @@ class Target:
     engine
         it and its tokenizer; special tokens in a prompt are read as such.
     vocabulary
-        a name of the tokens, see :func:`.answers.vocabulary_name`.
+        a name of the tokens, see :func:`specdec_lib.text.vocabulary_name`.
     """
 
     engine: Engine

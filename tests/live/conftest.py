@@ -8,8 +8,7 @@ from typing import Any
 
 import live_chapters
 import pytest
-from browser import NoBrowser, launch
-from site_kit import served
+from site_kit import running_browser, served
 
 
 @pytest.fixture(scope="session")
@@ -34,12 +33,4 @@ def address(lite: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """A headless Chromium; without one the tests fail and say what to install."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        try:
-            running = launch(playwright)
-        except NoBrowser as error:
-            pytest.fail(str(error), pytrace=False)
-        yield running
-        running.close()
+    yield from running_browser()

@@ -8,9 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from browser import NoBrowser, launch
 from serve import SITE
-from site_kit import NARROW, WIDE, Visit, built_pages, served, settle
+from site_kit import NARROW, WIDE, Visit, built_pages, running_browser, served, settle
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,15 +36,7 @@ def address(site: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """A headless Chromium; without one the tests fail and say what to install."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        try:
-            running = launch(playwright)
-        except NoBrowser as error:
-            pytest.fail(str(error), pytrace=False)
-        yield running
-        running.close()
+    yield from running_browser()
 
 
 @pytest.fixture(scope="session")

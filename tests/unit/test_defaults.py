@@ -9,7 +9,6 @@ by ``tools/run_tests.py notebooks``.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import importlib
 import inspect
@@ -20,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from faults_kit import OTHER, TARGET
+from library_text import complete_commands
 from llama_kit import toy
 from matplotlib.figure import Figure
 
@@ -299,17 +299,8 @@ def test_with_defaults_alone(name, monkeypatch, tmp_path):
     assert [*tmp_path.iterdir()] == []
 
 
-def commands(parser, name=()):
-    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    if not below:
-        yield " ".join(name)
-    for each in below:
-        for word, found in each.choices.items():
-            yield from commands(found, (*name, word))
-
-
 def test_no_command_is_left_out():
-    assert sorted(COMMANDS) == sorted(commands(cli._parser()))
+    assert sorted(COMMANDS) == sorted(complete_commands())
 
 
 @pytest.mark.parametrize("name", [n for n, c in COMMANDS.items() if type(c) is list])

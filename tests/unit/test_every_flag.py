@@ -6,7 +6,6 @@ named tests are looked for. Those that no other test turns are turned here.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import contextlib
 import json
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from library_text import commands, complete_commands, own_flags
 
 import specdec_lib as sd
 from specdec_lib import bench, cli
@@ -117,23 +117,10 @@ SHOWN: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 
-def options_of(parser, name=()):
-    """(command, option, action) of a parser and all below it."""
-    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    if not below or not name:
-        yield " ".join(name), None
-    for action in parser._actions:
-        if not isinstance(action, (argparse._SubParsersAction, argparse._HelpAction)):
-            yield " ".join(name), (action.option_strings or [action.dest])[-1]
-    for each in below:
-        for word, parser_below in each.choices.items():
-            yield from options_of(parser_below, (*name, word))
-
-
 def test_no_flag_is_left_out():
-    found: dict[str, set[str]] = {}
-    for command, option in options_of(cli._parser()):
-        found.setdefault(command, set()).update({option} - {None})
+    asked = {"", *complete_commands()}
+    asked |= {command for command in commands() if own_flags(command)}
+    found = {command: set(own_flags(command)) for command in asked}
     assert {command: set(shown) for command, shown in SHOWN.items()} == found
 
 

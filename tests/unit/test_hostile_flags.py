@@ -6,9 +6,8 @@ on standard error that names the flag, and exit code 2, before any work.
 
 from __future__ import annotations
 
-import argparse
-
 import pytest
+from library_text import commands
 
 from specdec_lib import bench, cli
 from specdec_lib.pair import train_pair
@@ -41,19 +40,11 @@ def stop(*given, **named):
     raise Reached
 
 
-def options_of(parser, name=()):
-    """(command, action) of all flags of a parser and those below it."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for word, below in action.choices.items():
-                yield from options_of(below, (*name, word))
-        elif action.option_strings and action.nargs != 0:
-            yield " ".join(name), action
-
-
 TYPED = [
     (command, action)
-    for command, action in options_of(cli._parser())
+    for command, parser in commands().items()
+    for action in parser._actions
+    if action.option_strings and action.nargs != 0
     if action.type is not None or action.choices is not None
 ]
 
