@@ -60,7 +60,11 @@ SURVIVORS = ROOT / "tests" / "mutants_survivors.toml"
 RULES = ("unit/test_verification", "unit/test_faults_rules", "unit/test_numbers")
 BLOCKS = ("unit/test_verification_block_tree", "exactness/test_block_and_trees")
 LOOP = ("unit/test_decoding", "unit/test_last_rows", "unit/test_faults_loop")
-ALWAYS = ("unit/test_contract", "unit/test_mutants_killed")
+ALWAYS = (
+    "unit/test_contract",
+    "unit/test_mutants_killed",
+    "unit/test_hostile_models",
+)
 # Each module, and the tests that are to notice its mutants.
 TESTS = {
     "randomness": ("unit/test_randomness", "unit/test_numbers"),
@@ -659,9 +663,11 @@ class Plugin:
 
     def pytest_runtestloop(self, session: Any) -> bool:
         if not session.testsfailed:
-            names = [item.originalname for item in session.items]
-            wanted = zip(session.items, names, strict=True)
-            self.result = self.work([i for i, name in wanted if name not in LEFT_OUT])
+            # Processes that are forked would write into one another's folders.
+            wanted = [i for i in session.items if "tmp_path" not in i.fixturenames]
+            self.result = self.work(
+                [i for i in wanted if i.originalname not in LEFT_OUT]
+            )
         return True
 
 

@@ -6,6 +6,8 @@ Each test here notices mutants that no other test did (`make mutants`).
 from __future__ import annotations
 
 import dataclasses
+from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -576,3 +578,72 @@ def test_branches_that_part_and_say_the_same_again_are_read_apart():
     draft = sd.TreeDraft(sd.FunctionModel(after, 3), draw="best")
     found = draft.start([0]).propose(4, None)
     assert found.tokens == (0, 1, 2, 2, 2, 2, 0, 1)
+
+
+# Parts of a contract, one of them missing
+
+
+def nothing(*given, **named):
+    raise AssertionError("a part that is incomplete is not to be asked")
+
+
+@pytest.mark.parametrize("part", ("propose", "commit"))
+def test_half_a_session_is_none(part):
+    half = SimpleNamespace(**{part: nothing})
+    draft = SimpleNamespace(start=lambda prompt: half)
+    with pytest.raises(TypeError, match=r"draft\.start must return a session, got"):
+        sd.generate(EVEN, [0], draft=draft, k=2, max_new_tokens=2)
+
+
+@pytest.mark.parametrize("part", ("accepted", "next_token", "path"))
+@pytest.mark.parametrize("wrong", ("missing", "no number"))
+def test_verdicts_that_lack_a_part(part, wrong):
+    """What is there is right, and is that of a round that could be counted."""
+    parts = {"accepted": 0, "next_token": 1, "path": None}
+    del parts[part]
+    if wrong == "no number" and part != "path":
+        parts[part] = 0.0
+    with pytest.raises(TypeError, match="verify must return a Verdict of whole"):
+        sd.generate(
+            EVEN, [0], max_new_tokens=1, verify=lambda *given: SimpleNamespace(**parts)
+        )
+
+
+@pytest.mark.parametrize("kind", (sd.ModelDraft, sd.TreeDraft))
+def test_a_draft_has_the_name_of_its_models_tokens(kind):
+    assert kind(EVEN).vocabulary is None
+    named = sd.NGramModel.fit([[0, 1]], order=2, vocab_size=3, vocabulary="a")
+    assert kind(named).vocabulary == "a"
+    other = sd.NGramModel.fit([[0, 1]], order=2, vocab_size=3, vocabulary="b")
+    with pytest.raises(ValueError, match="draft must have the target's tokens"):
+        sd.generate(other, [0], draft=kind(named), k=2, max_new_tokens=2)
+    with pytest.raises(ValueError, match="draft must have the target's tokens"):
+        sd.stream(other, [0], draft=kind(named), k=2, max_new_tokens=2)
+
+
+def test_objects_are_numbers_or_are_refused_by_name():
+    assert sd.Sampler(0)([Fraction(1, 3), Fraction(1, 2)]).tolist() == [0, 1]
+    with pytest.raises(TypeError, match="logits must be rows of real numbers"):
+        sd.Sampler()(np.array([1, "a"], object))
+    with pytest.raises(TypeError, match="target_probabilities must be real numbers"):
+        sd.verify_tokens([[0.5j, 1]], sd.Proposal(()), sd.SeededRandom(0))
+    odd = SimpleNamespace(
+        vocab_size=3,
+        bos_id=None,
+        context_window=None,
+        start=lambda: SimpleNamespace(
+            length=0,
+            extend=lambda tokens: np.full((len(tokens), 3), 1j),
+            rewind=nothing,
+        ),
+    )
+    with pytest.raises(TypeError, match="target must return logits, which must be"):
+        sd.generate(odd, [0], max_new_tokens=1)
+
+
+def test_a_sum_beyond_all_numbers_is_refused_and_is_no_fault_of_arithmetic():
+    with (
+        np.errstate(all="raise"),
+        pytest.raises(ValueError, match="must have rows that sum to 1, row 0 sums"),
+    ):
+        sd.verify_tokens([[1e308, 1e308]], sd.Proposal(()), sd.SeededRandom(0))
