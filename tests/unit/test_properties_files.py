@@ -29,10 +29,11 @@ from properties_kit import (
 import specdec_lib as sd
 from specdec_lib.experiments import Sweep, cut_prompts, sample_prompts, sample_texts
 from specdec_lib.files import read_archive, write_archive
-from specdec_lib.llama.answers import Answers, prompt_name, vocabulary_name
+from specdec_lib.llama.answers import Answers, prompt_name
 from specdec_lib.ngram import SMOOTHINGS
 from specdec_lib.prompts import read_prompts
 from specdec_lib.records import read_records, write_records
+from specdec_lib.text import vocabulary_name
 
 SCALARS = st.characters(exclude_categories=("Cs",))
 ODD = [
