@@ -7,7 +7,8 @@
       ".bd-article pre, .bd-article table, .bd-article div.math, " +
         ".bd-article mjx-container, .cell_output > .output",
     )) {
-      if (box.scrollWidth > box.clientWidth + 1) box.tabIndex = 0;
+      const wider = box.scrollWidth > box.clientWidth + 1;
+      if (wider && getComputedStyle(box).overflowX !== "visible") box.tabIndex = 0;
       else if (box.tabIndex === 0) box.removeAttribute("tabindex");
     }
   }

@@ -41,12 +41,14 @@ def test_axe_finds_nothing(
     tell: Callable[[str], None],
 ) -> None:
     """Also nothing minor. Solutions are open, so that they are looked at too."""
-    visit.page.evaluate(
-        """() => document.querySelectorAll('button.toggle-button-hidden')
-            .forEach((button) => button.click())"""
-    )
+    hidden = visit.page.locator("button.toggle-button-hidden").element_handles()
+    click = "buttons => buttons.forEach((button) => button.click())"
+    visit.page.evaluate(click, hidden)
     visit.look(viewport, scheme)
-    found = findings(visit.page, **narrowed)
+    try:
+        found = findings(visit.page, **narrowed)
+    finally:
+        visit.page.evaluate(click, hidden)  # other tests look at the page after this
     tell(
         f"axe, {scheme}, {viewport['width']} px: {len(found)} findings on {visit.name}"
     )
@@ -166,7 +168,10 @@ def test_tab_walks_through_the_page(open_page: Callable[..., Visit], name: str) 
     skip = page.locator("#pst-skip-link a")
     assert skip.evaluate("link => link === document.activeElement")
     assert skip.is_visible()
-    assert skip.bounding_box()["y"] >= 0
+    page.wait_for_function(  # it glides into the picture
+        "document.querySelector('#pst-skip-link a').getBoundingClientRect().top >= 0",
+        timeout=5000,
+    )
     expected = page.evaluate(
         """() => {
             const all = [...document.querySelectorAll(
@@ -180,8 +185,11 @@ def test_tab_walks_through_the_page(open_page: Callable[..., Visit], name: str) 
     )
     reached = set()
     for _ in range(expected + 20):
-        place = page.evaluate("document.activeElement?.dataset.place")
-        if place is None and reached:
+        place, left = page.evaluate(
+            "() => [document.activeElement?.dataset.place, "
+            "document.activeElement === document.body]"
+        )  # a browser stops at boxes that scroll, too: those have no place here
+        if left and reached:
             break
         reached.add(place)
         page.keyboard.press("Tab")

@@ -16,6 +16,11 @@ from site_kit import Visit, settle
 pytestmark = pytest.mark.browser
 
 
+def lost(asked: Any) -> list[str]:
+    """The address, unless the page had led on before the file was read."""
+    return [] if asked.failure == "net::ERR_ABORTED" else [asked.url]
+
+
 @pytest.fixture
 def open_file(browser: Any, site: Path) -> Iterator[Callable[..., Visit]]:
     """Open a page from the disk; what is asked of a network is noted and blocked."""
@@ -31,7 +36,7 @@ def open_file(browser: Any, site: Path) -> Iterator[Callable[..., Visit]]:
                 visit.errors.append(said.text) if said.type == "error" else None
             ),
         )
-        page.on("requestfailed", lambda asked: visit.missing.append(asked.url))
+        page.on("requestfailed", lambda asked: visit.missing.extend(lost(asked)))
         page.goto(f"{site.as_uri()}/{name}")
         if leads_to:
             page.wait_for_url(f"**/{leads_to}")

@@ -36,7 +36,8 @@ def test_no_markup_is_left_in_the_text(visit: Visit) -> None:
     """A role, a directive or a formula that was not understood shows as text."""
     text = visit.page.evaluate(
         """() => {
-            const article = document.querySelector('article').cloneNode(true);
+            const article = document.querySelector('article, #main-content')
+                .cloneNode(true);
             for (const code of article.querySelectorAll(
                 'pre, code, mjx-container, script, style, .jupyter-widgets'))
                 code.remove();
