@@ -20,7 +20,7 @@ help:
 	@echo
 	@echo "  make html        build the book into _build/html, no more"
 	@echo "  make lite        build the book with chapters that run in the browser"
-	@echo "  make check       the quick part of the tests: lint, types, unit tests"
+	@echo "  make check       the quick part of the tests: lint, spelling, types, units"
 	@echo "  make faults      plant faults in the library; each must be noticed (15 minutes)"
 	@echo "  make mutants     change the core in every small way; tests must notice (half an hour)"
 	@echo "  make proof       run the tests that count what they try; the book shows it"

@@ -8,7 +8,7 @@ A smoothing turns the counts of one context into weights and one back-off weight
     p(t | context) = weight(t) + backoff * p(t | shorter context)
 
 down to the empty context, whose shorter neighbour is the uniform distribution.
-(Stupid backoff uses the second term only where the first is missing.)
+(Stupid back-off uses the second term only where the first is missing.)
 
 Sequences. Each sequence given to ``fit`` begins with one ``bos_id``, put there if it is
 missing, and ends with one ``eos_id``, put there if it is missing; where an id is None
@@ -534,7 +534,7 @@ class NGramModel:
     def scores(self, context: ArrayLike = ()) -> Floats:
         """(V,) what the smoothing's formula gives after ``context``.
 
-        For stupid backoff these are not a distribution; otherwise ``probabilities``.
+        For stupid back-off these are not a distribution; otherwise ``probabilities``.
         """
         return self._scores(self._node(context))
 

@@ -58,6 +58,15 @@ STEPS = (
         quick=True,
     ),
     Step(
+        "spelling",
+        (
+            [PYTHON, "tools/vendor.py", "--checks"],
+            [PYTHON, "tools/spelling.py"],
+        ),
+        "Mend the words named above; a name or a term goes into book/words.txt.",
+        quick=True,
+    ),
+    Step(
         "types",
         ([PYTHON, "-m", "mypy"],),
         "Mend the annotations named above.",

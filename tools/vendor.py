@@ -1,7 +1,7 @@
 """Fetch the scripts that the pages load, so that the site needs no other server.
 
     python tools/vendor.py            what the pages need: MathJax
-    python tools/vendor.py --checks   what their tests need: KaTeX and axe-core
+    python tools/vendor.py --checks   what the tests need: KaTeX, axe-core, a dictionary
 
 They come from the npm registry, at fixed versions and with their licences, each archive
 accepted only with the SHA-512 written here. Neither Node.js nor npm is needed.
@@ -95,6 +95,16 @@ PACKAGES_OF_CHECKS = (
         "package/",
         "axe-core/",
         ("axe.min.js",),
+    ),
+    Package(
+        "dictionary-en-gb",
+        "3.0.0",
+        "gU/dwC9xGYPh/0CCcmGNXO8OwSgOySAqevcSXxADCsgUD+tr6OJ52u7XaC7No7dNssvdUSfVjkzcqLr"
+        "RZq3kPA==",
+        "package/",
+        "dictionary-en-gb/",
+        ("index.aff", "index.dic"),
+        "package/license",
     ),
 )
 
@@ -220,7 +230,7 @@ def main() -> int:
     parser.add_argument("--checks", action="store_true", help="what the tests need")
     if parser.parse_args().checks:
         folder, packages = CHECKS, PACKAGES_OF_CHECKS
-        without = "Without them the pages cannot be tested."
+        without = "Without them spelling and pages cannot be tested."
     else:
         folder, packages = VENDOR, PACKAGES
         without = (
