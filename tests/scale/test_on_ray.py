@@ -111,6 +111,12 @@ def test_a_cluster_of_its_own(records, tmp_path, capsys):
     assert len(read_records(path)) == 2
 
 
+def test_a_cluster_has_the_processors_of_this_program():
+    with scale.local_ray():
+        assert ray.cluster_resources()["CPU"] == scale.processors()
+    assert not ray.is_initialized()
+
+
 def test_a_function_without_an_import_path_makes_its_own_cluster(records):
     def make():
         return small_sweep()

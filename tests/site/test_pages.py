@@ -159,8 +159,9 @@ def test_sliders_move_by_keyboard(visit: Visit) -> None:
 def test_hidden_solutions_open(visit: Visit) -> None:
     solutions = visit.page.locator("article .solution.dropdown")
     for solution in solutions.all():
-        text = solution.locator("p").last
-        assert not text.is_visible()
+        parts = solution.locator(":scope > :not(.admonition-title)").all()
+        assert parts
+        assert not any(part.is_visible() for part in parts)
         solution.locator("button.toggle-button").click()
-        assert text.is_visible()
+        assert all(part.is_visible() for part in parts)
     assert visit.errors == []
