@@ -339,11 +339,14 @@ class _FunctionState:
         sequence = self._sequence + new
         logits = np.empty((len(new), vocab_size))
         for i in range(len(new)):
-            row = self._model.logits_after(sequence[: self.length + i + 1])
-            if np.shape(row) != (vocab_size,):
+            row = np.asarray(self._model.logits_after(sequence[: self.length + i + 1]))
+            if row.shape != (vocab_size,):
                 raise ValueError(
-                    f"logits_after must return shape ({vocab_size},), "
-                    f"got {np.shape(row)}"
+                    f"logits_after must return shape ({vocab_size},), got {row.shape}"
+                )
+            if row.dtype.kind not in "biuf":
+                raise TypeError(
+                    f"logits_after must return real numbers, got {row.dtype.name}"
                 )
             logits[i] = row
         self._sequence = sequence

@@ -73,6 +73,14 @@ def test_a_function_of_the_wrong_shape(shape):
         model.start().extend([0])
 
 
+@pytest.mark.parametrize("row", ([1j, 0, 0], ["a", "b", "c"], [None, 0, 0]))
+def test_a_function_of_no_numbers(row):
+    """Of complex numbers NumPy would keep the real parts, with a warning at most."""
+    model = sd.FunctionModel(lambda seq: row, 3)
+    with pytest.raises(TypeError, match="logits_after must return real numbers, got"):
+        model.start().extend([0])
+
+
 def test_a_failing_function_leaves_the_state_as_it_was():
     def fails_at_two(seq):
         if len(seq) == 2:
