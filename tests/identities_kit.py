@@ -1,6 +1,6 @@
 """Tests of the book's formulas: each transcribed by hand, and seen to fail.
 
-    @identity("eq-08-tokens", tokens, wrong={"one guess less": fewer})
+    @identity("…", tokens, wrong={"one guess less": fewer})
     def test_tokens(formula): ...
 
 `formula` is what the book says, typed into the test, for `test_tokens` to compare with

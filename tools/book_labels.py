@@ -3,8 +3,8 @@
     python tools/book_labels.py            every label, and how often it is referred to
 
 A label belongs to a numbered formula (``$$ … $$ (eq-…)``), to a theorem or its like
-(``{prf:…}``), or to a figure. They stand in the chapters and in the pages under
-``book``.
+(``{prf:theorem}``), to a figure or a table. They stand in the chapters and in the pages
+under ``book``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from notebook_policy import text_of
 
 ROOT = Path(__file__).resolve().parents[1]
 FORMULA, FIGURE = "formula", "figure"
-ROLES = {FORMULA: "eq", FIGURE: "numref"}  # of all others prf:ref
+# Of all others it is `prf:ref`.
+ROLES = {FORMULA: "eq", FIGURE: "numref", "table": "numref", "list-table": "numref"}
 
 DISPLAY = re.compile(r"^\$\$(.*?)\$\$ *(?:\(([\w-]+)\))? *$", re.M | re.S)
 DIRECTIVE = re.compile(
@@ -113,9 +114,9 @@ def labels(root: Path = ROOT) -> dict[str, Label]:
 
 
 def statements(root: Path = ROOT) -> dict[str, Label]:
-    """The labels that say something that can be true or false: not the pictures."""
-    pictures = {FIGURE, "table", "list-table"}
-    return {n: each for n, each in labels(root).items() if each.kind not in pictures}
+    """The labels of what can be true or false: no figures and no tables."""
+    found = labels(root)
+    return {name: each for name, each in found.items() if each.role != "numref"}
 
 
 def references(root: Path = ROOT) -> list[Reference]:

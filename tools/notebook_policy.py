@@ -25,6 +25,7 @@ MAX_CODE_LINES = 20
 MAX_WORDS = 2700
 MIN_ALT = 40
 EXERCISES = range(3, 7)
+HEAD = ["Needs", "Builds", "Time"]
 REASONS = {"timing", "widget"}
 IGNORE = "nbval-ignore-output"
 FORBIDDEN_TAGS = {"nbval-skip", "raises-exception", "nbval-raises-exception"}
@@ -267,6 +268,44 @@ def tag_problems(cells: list[Cell]) -> Iterator[tuple[int, str]]:
             yield index, "an ignored output must be followed by a cell that asserts"
 
 
+def head_rows(source: str) -> dict[str, str]:
+    """The table below the title: what a chapter needs and builds, and its time."""
+    return dict(re.findall(r"^\| *\*\*(\w[\w ]*)\*\* *\| *(.*?) *\|$", source, re.M))
+
+
+def next_paragraphs(notebook: Notebook) -> list[str]:
+    """Those that say what comes next."""
+    return [
+        block
+        for cell in notebook["cells"]
+        if cell["cell_type"] == "markdown"
+        for block in re.split(r"\n\s*\n", text_of(cell["source"]))
+        if block.startswith("**Next:** ")
+    ]
+
+
+def frame_problems(notebook: Notebook) -> Iterator[str]:
+    """How a chapter opens and closes: tools/chapter_graph.py looks at the links."""
+    first = text_of(notebook["cells"][0]["source"]) if notebook["cells"] else ""
+    rows = head_rows(first)
+    if list(rows) != HEAD or not all(rows.values()):
+        yield (
+            "the first cell must have a table with the rows "
+            f"{', '.join(f'**{row}**' for row in HEAD)}"
+        )
+    after = next_paragraphs(notebook)
+    if len(after) != 1 or "](" not in after[0]:
+        yield "expected one paragraph that begins with **Next:** and has a link"
+        return
+    text = "\n\n".join(
+        text_of(cell["source"])
+        for cell in notebook["cells"]
+        if cell["cell_type"] == "markdown"
+    )
+    if not re.match(r"\s*^## Exercises$", text.split(after[0])[1], re.M):
+        yield "**Next:** must stand right before `## Exercises`"
+
+
 def exercise_problems(markdown: str) -> Iterator[str]:
     blocks = re.findall(
         r"^[`:]{3,}\{exercise(?:-start)?\}[^\n]*\n(.*?)^[`:]{3,}\s*$",
@@ -368,6 +407,7 @@ def problems(notebook: Notebook, *, chapter: bool = True) -> list[str]:
             found.append("notebook: the first cell must be the title, `# …`")
         if len(headings) != 1:
             found.append(f"notebook: {len(headings)} titles (`# …`), expected one")
+        found += [f"notebook: {p}" for p in frame_problems(notebook)]
         found += [f"notebook: {p}" for p in exercise_problems("\n\n".join(sources))]
     return found
 

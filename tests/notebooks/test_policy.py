@@ -55,6 +55,23 @@ Because.
 ```
 """
 
+HEAD = """\
+# Title
+
+| | |
+|---|---|
+| **Needs** | nothing |
+| **Builds** | a rate |
+| **Time** | a minute |
+
+"""
+END = """
+
+**Next:** [chapter 2](02_b.ipynb) goes on.
+
+## Exercises
+"""
+
 
 def output(text: str) -> dict[str, Any]:
     return {"output_type": "stream", "name": "stdout", "text": text}
@@ -99,7 +116,7 @@ def figure_metadata() -> dict[str, Any]:
 def sound() -> Notebook:
     """A notebook with nothing wrong in it."""
     cells = [
-        markdown(1, "# Title\n\nThe rate is 0.731, or 73.1 %, at $T = 0.5$."),
+        markdown(1, HEAD + "The rate is 0.731, or 73.1 %, at $T = 0.5$."),
         code(1, "print(0.5)", output("rate 0.7310\n")),
         code(2, "plt.show()", picture(), mystnb=figure_metadata()),
         code(
@@ -110,7 +127,7 @@ def sound() -> Notebook:
         ),
         code(4, "assert slow > fast"),
         markdown(2, "{cite:t}`a2023` report 9.99. <!-- x --> It is so."),
-        markdown(3, "It was 8.88 there. <!-- quoted: their table -->"),
+        markdown(3, "It was 8.88 there. <!-- quoted: their table -->" + END),
         *(markdown(10 + n, EXERCISE.format(n=n)) for n in range(3)),
     ]
     return {
@@ -221,18 +238,18 @@ FAULTS: dict[str, tuple[Callable[[Notebook], None], str]] = {
         "not allowed",
     ),
     "NBVAL comment": (change_source(4, "# NBVAL_SKIP\nassert 1"), "NBVAL"),
-    "stale number": (change_source(0, "# Title\n\nThe rate is 0.732."), "0.732"),
+    "stale number": (change_source(0, HEAD + "The rate is 0.732."), "0.732"),
     "stale number in a formula": (
-        change_source(0, "# Title\n\n$\\alpha = 0.99$"),
+        change_source(0, HEAD + "$\\alpha = 0.99$"),
         "0.99",
     ),
-    "stale percent": (change_source(0, "# Title\n\nAbout 73.2 %."), "73.2"),
+    "stale percent": (change_source(0, HEAD + "About 73.2 %."), "73.2"),
     "stale number beside a citation": (
         change_source(5, "{cite:t}`a2023` say so. We find 9.99 here."),
         "9.99",
     ),
     "mark without a reason": (
-        change_source(6, "It was 8.88. <!-- quoted: -->"),
+        change_source(6, "It was 8.88. <!-- quoted: -->" + END),
         "8.88",
     ),
     "global seed": (change_source(4, "assert np.random.seed(1)"), "global random"),
@@ -257,14 +274,40 @@ FAULTS: dict[str, tuple[Callable[[Notebook], None], str]] = {
         set_in(1, "metadata", "execution", value={"iopub": "2026"}),
         "metadata",
     ),
-    "no title": (change_source(0, "Hello."), "title"),
+    "no title": (change_source(0, HEAD[7:]), "title"),
     "two titles": (change_source(5, "# Another\n\n{cite}`a`"), "titles"),
     "no solution": (
         change_source(7, "```{exercise}\n:label: ex-9\nWhy?\n```"),
         "no solution",
     ),
     "too few exercises": (change_source(7, "None."), "2 exercises"),
-    "image without alt": (change_source(6, "![](a.png)"), "alt text"),
+    "image without alt": (change_source(6, "![](a.png)" + END), "alt text"),
+    "no head": (change_source(0, "# Title\n\n0.731 here."), "rows **Needs**"),
+    "an old row in the head": (
+        change_source(0, HEAD.replace("Needs", "You need")),
+        "rows **Needs**",
+    ),
+    "an empty row in the head": (
+        change_source(0, HEAD.replace("nothing", "")),
+        "rows **Needs**",
+    ),
+    "nothing next": (
+        change_source(6, "It was so.\n\n## Exercises"),
+        "begins with **Next:**",
+    ),
+    "two things next": (change_source(5, END.split("##")[0]), "begins with **Next:**"),
+    "next without a link": (
+        change_source(6, END.replace("[chapter 2](02_b.ipynb)", "chapter 2")),
+        "has a link",
+    ),
+    "next too early": (
+        change_source(6, END.replace("\n## Ex", "\nMore.\n\n## Ex")),
+        "right before",
+    ),
+    "next without exercises": (
+        change_source(6, END.replace("## Exercises", "## Ends")),
+        "right before",
+    ),
 }
 
 

@@ -98,7 +98,7 @@ def best_rule(p, q, n, gain):
     return -best.fun
 
 
-# -- eq-11-weight
+# -- `eq-11-weight`
 
 
 def weight(before, p_x, q_x):
@@ -145,7 +145,7 @@ def test_the_weight_of_a_prefix_is_the_most_that_can_be_kept(formula):
                 assert close(most, chance(q, prefix) * w, 1e-8)
 
 
-# -- eq-11-coin
+# -- `eq-11-coin`
 
 
 def lacking(w, p, q):
@@ -228,7 +228,7 @@ def test_the_coins_keep_each_prefix_with_its_weight(formula):
         assert all(law[text] == chance(p, text) for text in law)
 
 
-# -- thm-11-block, thm-11-most
+# -- `thm-11-block`, `thm-11-most`
 
 
 @identity(
@@ -285,7 +285,7 @@ def test_no_rule_keeps_more(formula):
     assert less > 2
 
 
-# -- eq-11-text
+# -- `eq-11-text`
 
 
 def by_token(rho):
@@ -346,7 +346,7 @@ def test_how_a_known_text_would_have_come(formula):
                 assert close(so / whole, line(rho[:i]))
 
 
-# -- thm-11-recursive
+# -- `thm-11-recursive`
 
 
 def recursive_law(p, drafts, residual):
@@ -421,7 +421,7 @@ def test_recursive_rejection_is_exact(formula):
                 assert close([written[x] for x in range(4)], floats(p))
 
 
-# -- eq-11-bill
+# -- `eq-11-bill`
 
 
 class Timed:

@@ -11,8 +11,8 @@ from identities_kit import close, identity, random_rows, rows, texts
 import specdec_lib as sd
 from specdec_lib.ngram import NGramModel
 
-BOS, VOCABULARY = 0, (1, 2, 3, 4)  # BOS is context only
-CLOCK = (1, 2, 1, 2, 3, 1, 2, 1, 3)  # tick 1, tock 2, ding 3, as in the chapters
+BOS, VOCABULARY = 0, (1, 2, 3, 4)  # `BOS` is context only
+CLOCK = (1, 2, 1, 2, 3, 1, 2, 1, 3)  # `tick` 1, `tock` 2, `ding` 3
 DISCOUNTS = (0, Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), 1)
 
 
@@ -46,7 +46,7 @@ def fitted(text, order=2, **settings):
     )
 
 
-# -- eq-01-relative
+# -- `eq-01-relative`
 
 
 def relative(c, w, x):
@@ -67,7 +67,7 @@ def relative(c, w, x):
 )
 def test_relative_frequencies_make_the_text_most_likely(formula):
     """Of all rows in the steps that the counts allow, none gives a larger product."""
-    assert formula(Counts(CLOCK).pairs, 1, 2) == Fraction(3, 4)  # tock after tick
+    assert formula(Counts(CLOCK).pairs, 1, 2) == Fraction(3, 4)  # `tock` after `tick`
     for text in some_texts():
         counts = Counts(text)
         scores = fitted(text, smoothing="stupid-backoff")
@@ -86,7 +86,7 @@ def test_relative_frequencies_make_the_text_most_likely(formula):
                 assert c == 0 or close(library[x], formula(counts.pairs, w, x))
 
 
-# -- eq-01-chain
+# -- `eq-01-chain`
 
 
 def chain(row_after, text):
@@ -125,7 +125,7 @@ def test_a_text_has_the_product_of_its_rows(formula):
         assert all(close(written[text], p) for text, p in said.items())
 
 
-# -- eq-01-perplexity
+# -- `eq-01-perplexity`
 
 
 def by_product(p):
@@ -162,7 +162,7 @@ def test_perplexity_in_both_ways(formula):
             assert close(line(given), library.perplexity(text), 1e-10)
 
 
-# -- eq-02-addk
+# -- `eq-02-addk`
 
 
 def add_k(c_wx, c_w, k, size):
@@ -196,7 +196,7 @@ def test_add_k_is_seeing_every_word_k_times_more(formula):
                 assert close(row, [seen.count(x) / len(seen) for x in VOCABULARY])
 
 
-# -- eq-02-jm
+# -- `eq-02-jm`
 
 
 def mixture(share, c_wx, c_w, shorter):
@@ -233,7 +233,7 @@ def test_a_mixture_of_all_orders(formula):
 
     assert mixed((BOS, *CLOCK), (3,), 2, Fraction(3, 4)) == Fraction(1, 4) * (
         Fraction(3, 4) * Fraction(3, 9) + Fraction(1, 4) * Fraction(1, 4)
-    )  # tock after ding: the first term is zero
+    )  # `tock` after `ding`: the first term is zero
     for text in list(some_texts())[:4]:
         read = (BOS, *text)
         for share, order in product((0, Fraction(1, 3), Fraction(3, 4)), (1, 2, 3)):
@@ -246,7 +246,7 @@ def test_a_mixture_of_all_orders(formula):
                 assert close(model.probabilities(context)[1:], row)
 
 
-# -- eq-02-absolute, eq-02-continuation, eq-02-marginal
+# -- `eq-02-absolute`, `eq-02-continuation`, `eq-02-marginal`
 
 
 def discounted(c_wx, c_w, n_w, d, shorter):
@@ -369,7 +369,7 @@ def test_each_token_is_expected_as_often_as_it_came(formula):
             assert close(library[x], text.count(x), 1e-10)
 
 
-# -- eq-02-discounts
+# -- `eq-02-discounts`
 
 
 def discount(n, j):

@@ -51,7 +51,7 @@ def most_agreement(p, q):
     return -best.fun
 
 
-# -- thm-04-greedy
+# -- `thm-04-greedy`
 
 
 class AnyGuess:
@@ -122,7 +122,7 @@ def test_every_draft_gives_the_greedy_text(formula):
         assert max(rounds for _, rounds in outcomes) <= most_rounds(tokens)
 
 
-# -- thm-05-token, cor-05-acceptance, eq-02-overlap
+# -- `thm-05-token`, `cor-05-acceptance`, `eq-02-overlap`
 
 
 def kept(p_x, q_x):
@@ -224,7 +224,7 @@ def test_how_often_a_guess_is_accepted(formula):
         assert close(most_agreement(p, q), accepted, 1e-9)
 
 
-# -- thm-05-text
+# -- `thm-05-text`
 
 
 class Stops:
@@ -299,7 +299,7 @@ def test_any_number_of_tokens_has_the_law_of_the_target(formula):
             assert close(written[text], law(p, q, text))
 
 
-# -- prop-06-law
+# -- `prop-06-law`
 
 
 def law_of_a_test(q, a, r):
@@ -365,7 +365,7 @@ def test_the_law_of_any_test(formula):
             assert close(sum(w for (n, _), w in found.items() if n), float(yes))
 
 
-# -- thm-06-price
+# -- `thm-06-price`
 
 
 def price(p, q, law):
@@ -413,7 +413,7 @@ def test_acceptance_has_a_price(formula):
             assert alpha <= first <= second
 
 
-# -- eq-05-samples, eq-06-pearson, eq-06-shift, eq-06-samples
+# -- `eq-05-samples`, `eq-06-pearson`, `eq-06-shift`, `eq-06-samples`
 
 
 def kl(a, b):
@@ -542,7 +542,7 @@ def pearson(counts, p):
 )
 def test_pearsons_statistic(formula):
     """SciPy's, for all counts; where p is true its mean is exactly 2, the degrees of
-    freedom, and it is above -2 ln 0.05 in about 5 % of cases."""
+    freedom, and it is above `-2 * log(0.05)` in about 5 % of cases."""
     p = (0.5, 0.3, 0.2)
     for n in (1, 6, 15):
         for counts in counts_of(n):

@@ -14,7 +14,7 @@ from specdec_lib import bench
 stats = pytest.importorskip("scipy.stats", reason="SciPy is not installed")
 
 
-# -- eq-16-wait
+# -- `eq-16-wait`
 
 
 def wait(rate, work, work2):
@@ -66,7 +66,7 @@ def test_the_mean_wait(formula):
     assert formula(Fraction(1, 2), 1, 2) == 1
 
 
-# -- eq-17-bounds
+# -- `eq-17-bounds`
 
 
 def bounds(x):
@@ -122,7 +122,7 @@ def test_each_bound_is_missed_once_in_twenty(formula):
             assert abs(share - 0.05) < 0.015
 
 
-# -- eq-17-power
+# -- `eq-17-power`
 
 
 def power(e, sigma, n):

@@ -102,7 +102,7 @@ def emitted(done):
     return sum(len(each.emitted) for each in done)
 
 
-# -- def-03-cost, def-03-draft-cost
+# -- `def-03-cost`, `def-03-draft-cost`
 
 
 @identity(
@@ -154,7 +154,7 @@ def test_the_cost_of_a_guess(formula):
         assert close(found.draft_cost, formula(seconds, cost(1)), 1e-9)
 
 
-# -- eq-03-intensity, eq-03-roof, eq-03-ceiling
+# -- `eq-03-intensity`, `eq-03-roof`, `eq-03-ceiling`
 
 
 def intensity(n, weights, v):
@@ -241,7 +241,7 @@ def test_the_most_that_a_round_can_gain(formula):
                 assert close(gained, most)
 
 
-# -- thm-08-tokens, eq-08-tokens, eq-08-chain, eq-08-speedup
+# -- `thm-08-tokens`, `eq-08-tokens`, `eq-08-chain`, `eq-08-speedup`
 
 
 def tokens(alpha, k):
@@ -384,7 +384,7 @@ def test_the_cost_of_a_round_and_the_speedup(formula):
             assert close(plain / seconds, speedup(n, in_units), 1e-9)
 
 
-# -- thm-08-marginal, eq-08-marginal
+# -- `thm-08-marginal`, `eq-08-marginal`
 
 
 def pays(alpha, k, m, s):
@@ -469,7 +469,7 @@ def test_an_exponential_against_a_line(formula):
         assert formula(alpha, k, c + slope) == (speedup(k + 1) > speedup(k))
 
 
-# -- prop-09-limits
+# -- `prop-09-limits`
 
 
 def cold_limit(p, q):
@@ -519,7 +519,7 @@ def test_the_two_ends_of_the_temperature(formula):
             assert close(accepted, line(p, q), 1e-6)
 
 
-# -- eq-10-chance
+# -- `eq-10-chance`
 
 
 def chance_of_a_copy(count, followed, rivals, doubt, matched):
@@ -575,7 +575,7 @@ def test_the_chance_of_a_copy(formula):
     assert several > 3
 
 
-# -- thm-12-rule
+# -- `thm-12-rule`
 
 
 def goes_on(reached, rate, m):
@@ -679,7 +679,7 @@ def test_going_on_while_it_pays_is_the_best_policy(formula):
         assert brought / taken == best
 
 
-# -- eq-14-rounds
+# -- `eq-14-rounds`
 
 
 def by_rounds(n, cost, scored):
@@ -715,7 +715,7 @@ def test_seconds_by_the_rounds(formula):
     assert close(formula(3, cost, [1, 1, 1]), 1)
 
 
-# -- eq-run-figures
+# -- `eq-run-figures`
 
 
 def figures(drafted, tested, accepted, made, calls):
