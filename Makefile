@@ -24,6 +24,7 @@ help:
 	@echo "  make faults      plant faults in the library; each must be noticed (15 minutes)"
 	@echo "  make mutants     change the core in every small way; tests must notice (half an hour)"
 	@echo "  make proof       run the tests that count what they try; the book shows it"
+	@echo "  make status      keep what the last tests took, for the page of the build's status"
 	@echo "  make notebooks   run the chapters and store their outputs (NB=notebooks/04*.ipynb)"
 	@echo "  make screenshots pictures of pages, wide, narrow, dark (PAGES='notebooks/04')"
 	@echo "  make model       fetch the real model of Part V (98 MB)"
@@ -65,6 +66,10 @@ mutants: setup
 
 proof: setup
 	@$(PY) tools/proof.py run
+
+.PHONY: status
+status: setup
+	@$(PY) tools/build_status.py keep
 
 bench: setup
 	@$(PY) tools/bench.py

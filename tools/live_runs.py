@@ -11,7 +11,6 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import sys
 import threading
 from pathlib import Path
@@ -19,21 +18,12 @@ from typing import Any
 
 import live_chapters
 from browser import launch
+from build_status import processor
 from live_chapters import ROOT, RUNS
 from live_page import LivePage
 from serve import make_server
 
 LIMIT = 900  # seconds for one chapter
-
-
-def processor() -> str:
-    """The name of this machine's processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def title(chapter: str) -> str:

@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from build_status import step_passed
 from notebook_needs import left_out
 from proof import options
 
@@ -38,9 +39,10 @@ def counting(step: str, *command: str) -> tuple[list[str], list[str]]:
 
 @dataclass(frozen=True)
 class Step:
-    """One part of the checks: what is run, and what to do where it fails."""
+    """One part of the checks: what is run, what for, what to do where it fails."""
 
     name: str
+    what: str  # on the page "Build status"
     commands: tuple[list[str], ...]
     advice: str
     quick: bool = False
@@ -50,6 +52,7 @@ class Step:
 STEPS = (
     Step(
         "lint",
+        "Style of the code, and small faults of text files",
         (
             [PYTHON, "-m", "ruff", "check", "."],
             [PYTHON, "tools/check_text.py"],
@@ -59,6 +62,7 @@ STEPS = (
     ),
     Step(
         "spelling",
+        "Spelling of the prose",
         (
             [PYTHON, "tools/vendor.py", "--checks"],
             [PYTHON, "tools/spelling.py"],
@@ -68,48 +72,56 @@ STEPS = (
     ),
     Step(
         "types",
+        "Types of the library",
         ([PYTHON, "-m", "mypy"],),
         "Mend the annotations named above.",
         quick=True,
     ),
     Step(
         "doctests",
+        "Examples in docstrings",
         ([*PYTEST, "--doctest-modules", *LENIENT, "specdec_lib"],),
         "An example in a docstring does not print what it says.",
         quick=True,
     ),
     Step(
         "unit",
+        "Each part of the library and of the tools, alone",
         counting("unit", *PYTEST, *WORKERS),
         "Run one test: .venv/bin/pytest tests/unit/FILE.py -k NAME",
         quick=True,
     ),
     Step(
         "exactness",
+        "Every path of random outcomes, followed",
         counting("exactness", *PYTEST, *WORKERS),
         "The output is no longer exactly the target's distribution. Do not loosen the\n"
         "test: enumerate the smallest failing case by hand.",
     ),
     Step(
         "statistics",
+        "Theory against measurement",
         ([*PYTEST, "tests/statistics"],),
         "Theory and measurement part. Do not loosen the share: look at the table of\n"
         "predicted and measured figures of the cells that are outside.",
     ),
     Step(
         "service",
+        "The server, asked, overloaded and broken",
         counting("service", *PYTEST, *WORKERS),
         "The server in this process or one of its own did not answer as it should.\n"
         "Run one test: .venv/bin/pytest tests/service/FILE.py -k NAME",
     ),
     Step(
         "speed",
+        "Speed against a stored baseline",
         ([PYTHON, "-m", "specdec_lib", "bench", "--gate", "bench/baseline.json"],),
         "Decoding became slower, or decodes other tokens. If that is meant:\n"
         ".venv/bin/python -m specdec_lib bench --gate bench/baseline.json --record",
     ),
     Step(
         "llama",
+        "The real model against its peers",
         (
             [PYTHON, "-m", "specdec_lib", "models", "get", "smollm2"],
             *counting("llama", *PYTEST),
@@ -119,36 +131,44 @@ STEPS = (
     ),
     Step(
         "scale",
+        "Sweeps on processes, on Ray and in MLflow",
         ([*PYTEST, "-p", "no:unraisableexception", "tests/scale"],),
         "A sweep lost a record, or differs on processes, on Ray or in MLflow. These\n"
         "tests start and end a Ray cluster and a server of MLflow by themselves.",
     ),
     Step(
         "policy",
+        "The rules of a chapter",
         ([*PYTEST, "tests/notebooks"],),
         "Mend the chapter as the message says (the rules: CONTRIBUTING.md).",
     ),
     Step(
         "notebooks",
+        "Every chapter run, its outputs compared",
         (
             [
                 *PYTEST,
+                *("-p", "chapter_times"),
                 *("--nbval", "--nbval-current-env", "--nbval-cell-timeout=600"),
                 *(*WORKERS, "--dist", "loadfile", "notebooks"),
                 *(f"--ignore={path}" for path in NOT_RUN),
             ],
+            [PYTHON, "tools/chapter_times.py"],
         ),
         "A cell printed something else than what is stored. If the new output is\n"
-        "right: `make notebooks`, read the change (`git diff`), and read the prose.",
+        "right: `make notebooks`, read the change (`git diff`), and read the prose.\n"
+        "Or a chapter is over the budget of time: then make its examples smaller.",
         notes=tuple(NOT_RUN.values()),
     ),
     Step(
         "lite",
+        "The chapters built for the browser",
         ([PYTHON, "tools/build_lite.py", "--lenient"],),
         "JupyterLite could not be built: the message above says where it stopped.",
     ),
     Step(
         "build",
+        "The pages built; any warning is an error",
         (
             [PYTHON, "tools/vendor.py"],
             [PYTHON, "tools/build_site.py"],
@@ -157,6 +177,7 @@ STEPS = (
     ),
     Step(
         "site",
+        "Every page in a browser: links, formulas, controls, access",
         (
             [PYTHON, "tools/vendor.py", "--checks"],
             [*PYTEST, *WORKERS, "--dist", "loadgroup", "tests/site"],
@@ -165,6 +186,7 @@ STEPS = (
     ),
     Step(
         "live",
+        "A chapter run to its end in a browser",
         ([*PYTEST, "tests/live"],),
         "A chapter does not run in the browser. Look at it: `make lite book`. All of\n"
         "them: .venv/bin/python tools/live_runs.py",
@@ -185,7 +207,9 @@ def run(step: Step) -> bool:
             print(f"\n== {step.name} failed. {step.advice}", flush=True)
             print(f"   Again: .venv/bin/python tools/run_tests.py {step.name}")
             return False
-    print(f"   {step.name}: {time.perf_counter() - start:.0f} s", flush=True)
+    seconds = time.perf_counter() - start
+    step_passed(step.name, seconds)
+    print(f"   {step.name}: {seconds:.0f} s", flush=True)
     return True
 
 

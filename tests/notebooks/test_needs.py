@@ -77,7 +77,8 @@ def test_the_step_ignores_what_cannot_be_run(tmp_path: Path) -> None:
     """run_tests.py in a project of its own, with one chapter that cannot be run."""
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "tools").mkdir()
-    for name in ("run_tests.py", "notebook_needs.py", "proof.py"):
+    needed = ("run_tests", "notebook_needs", "proof", "build_status", "edition")
+    for name in (f"{module}.py" for module in needed):
         text = (ROOT / "tools" / name).read_text(encoding="utf-8")
         (tmp_path / "tools" / name).write_text(text, encoding="utf-8")
     notebook(tmp_path / "notebooks" / "01_absent.ipynb", [ABSENT])

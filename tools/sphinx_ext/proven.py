@@ -1,4 +1,7 @@
-"""Puts what the tests counted in place of the marks `{{ proof_… }}` of a page."""
+"""Puts what the tests counted and recorded in place of the marks of two pages.
+
+`{{ proof_… }}` are of `book/proof.md`, `{{ status_… }}` of `book/status.md`.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
 def substitute(app: Sphinx, config: Config) -> None:
-    from proof_page import values
+    import proof_page
+    import status_page
 
-    config.myst_substitutions = {**config.myst_substitutions, **values()}
+    config.myst_substitutions = {
+        **config.myst_substitutions,
+        **proof_page.values(),
+        **status_page.values(),
+    }
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
