@@ -14,6 +14,7 @@ import argparse
 import ast
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,24 +33,61 @@ HEAD = """\
 """
 
 
+def _tests(root: Path) -> Iterator[tuple[ast.Module, str, ast.FunctionDef, ast.Call]]:
+    """(module, its path, test, ``identity(...)``) of each test with that decorator."""
+    for path in sorted((root / TESTS).glob("test_*.py")):
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(module):
+            for call in getattr(node, "decorator_list", ()):
+                if (
+                    isinstance(node, ast.FunctionDef)
+                    and isinstance(call, ast.Call)
+                    and ast.unparse(call.func) == "identity"
+                    and call.args
+                    and isinstance(call.args[0], ast.Constant)
+                ):
+                    yield module, path.relative_to(root).as_posix(), node, call
+
+
 def tied(root: Path = ROOT) -> dict[str, list[str]]:
     """label -> the tests that stand under ``@identity("label", ...)``, as pytest has
     them."""
     found: dict[str, list[str]] = {}
-    for path in sorted((root / TESTS).glob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.FunctionDef):
-                continue
-            for decorator in node.decorator_list:
-                if (
-                    isinstance(decorator, ast.Call)
-                    and ast.unparse(decorator.func) == "identity"
-                    and decorator.args
-                    and isinstance(decorator.args[0], ast.Constant)
-                ):
-                    place = f"{path.relative_to(root).as_posix()}::{node.name}"
-                    found.setdefault(str(decorator.args[0].value), []).append(place)
+    for _, path, test, call in _tests(root):
+        label = str(ast.literal_eval(call.args[0]))
+        found.setdefault(label, []).append(f"{path}::{test.name}")
     return found
+
+
+def wrong_formulas(root: Path = ROOT) -> int:
+    """How many the tests are given, to fail on: read, and not imported."""
+
+    def entries(value: ast.expr, module: ast.Module) -> int:
+        if isinstance(value, ast.Name):
+            [given] = [
+                node.value
+                for node in module.body
+                if isinstance(node, ast.Assign)
+                and ast.unparse(node.targets[0]) == value.id
+            ]
+            return entries(given, module)
+        if isinstance(value, ast.DictComp):  # over the items of another
+            source = value.generators[0].iter
+            if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute):
+                return entries(source.func.value, module)
+        if isinstance(value, ast.Dict):
+            return sum(
+                1 if key is not None else entries(more, module)
+                for key, more in zip(value.keys, value.values, strict=True)
+            )
+        raise ValueError(f"cannot count the entries of {ast.unparse(value)}")
+
+    return sum(
+        entries(keyword.value, module)
+        for module, _, _, call in _tests(root)
+        for keyword in call.keywords
+        if keyword.arg == "wrong"
+    )
 
 
 def kept(root: Path = ROOT) -> dict[str, dict[str, str]]:

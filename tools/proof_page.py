@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import book_labels
+import identities
 from proof import BIASED, EXAMPLES, FOLLOWED, HOSTILE, ROOT, Counts, read
 
 TESTS = ROOT / "tests"
@@ -183,6 +185,21 @@ def mutants(root: Path = TESTS) -> dict[str, str]:
     }
 
 
+def formulas() -> str:
+    """Each labelled formula and theorem, as a link, and its test."""
+    tests = identities.tied()
+    rows = [
+        (
+            f"{'formula ' * (label.role == 'eq')}{{{label.role}}}`{name}`",
+            "<br>".join(code(test_name(t)) for t in tests[name]),
+        )
+        for name, label in book_labels.statements().items()
+        if name in tests
+    ]
+    title = f"All {len(rows)} formulas and theorems"
+    return dropdown(title, table(("Formula or theorem", "Test"), rows))
+
+
 def values() -> dict[str, str]:
     """What stands in place of each mark of the page."""
     sys.path.insert(0, str(TESTS))
@@ -216,6 +233,9 @@ def values() -> dict[str, str]:
             ("Tests", ">Kinds", ">Tried", "File"), hostile_by_file(tests)
         ),
         "proof_list_kinds": dropdown(f"All {len(kinds)} kinds", kinds_table),
+        "proof_identities": number(len(identities.tied())),
+        "proof_wrong": number(identities.wrong_formulas()),
+        "proof_list_identities": formulas(),
         "proof_met": number(len(FAULTS)),
         "proof_met_in_part": number(sum(bool(entry.why_not) for entry in FAULTS)),
         "proof_list_met": met(FAULTS),

@@ -13,7 +13,17 @@ from pathlib import Path
 import identities_kit
 import pytest
 from book_labels import FORMULA, Label, labels, statements
-from identities import HEAD, KEPT, TESTS, keep, kept, problems, tied, written
+from identities import (
+    HEAD,
+    KEPT,
+    TESTS,
+    keep,
+    kept,
+    problems,
+    tied,
+    written,
+    wrong_formulas,
+)
 
 FILES = sorted((Path(__file__).parent / "identities").glob("test_*.py"))
 
@@ -57,6 +67,7 @@ def test_every_tied_test_is_run_with_its_label():
         for node in ast.parse(path.read_text(encoding="utf-8")).body
     )
     assert in_sources == sum(map(len, tied().values()))
+    assert wrong_formulas() == sum("[fails with" in line for line in collected)
 
 
 # -- The kit
@@ -172,6 +183,19 @@ def test_what_is_read_of_a_book(book):
         file.write("\n$$ k = l $$ (eq-n)\n")
     with pytest.raises(ValueError, match=r"eq-n is given twice: .*01_a.* and book/pag"):
         statements(book)
+
+
+def test_wrong_formulas_are_counted(book):
+    assert wrong_formulas(book) == 1
+    path = book / TESTS / "test_a.py"
+    more = TEST.replace(
+        '{"two": 2}', "{**OTHERS, 'b': 3, **{k: 1 for k in OTHERS.items()}}"
+    )
+    path.write_text(f"OTHERS = {{'c': 4, 'd': 5}}\n{TEST}{more}", encoding="utf-8")
+    assert wrong_formulas(book) == 1 + 2 + 1 + 2
+    path.write_text(TEST.replace('{"two": 2}', "dict(a=1)"), encoding="utf-8")
+    with pytest.raises(ValueError, match="cannot count the entries of dict"):
+        wrong_formulas(book)
 
 
 def told(book):

@@ -8,6 +8,7 @@ import re
 import proof
 import proof_page as page
 import pytest
+from book_labels import statements
 from faults_list import FAULTS
 
 MARK = re.compile(r"\{\{ (\w+) \}\}")
@@ -83,6 +84,16 @@ def test_each_fault_that_others_met_has_a_row(values):
     for entry in FAULTS:
         assert all(test in values["proof_list_met"] for test in entry.tests)
         assert entry.why_not in values["proof_list_met"]
+
+
+def test_each_formula_has_a_row(values):
+    """The roles make links of them; the table is in the order of the book."""
+    said = statements()
+    shown = rows(values["proof_list_identities"])[2:]
+    assert values["proof_identities"] == str(len(said)) == str(len(shown))
+    for row, (name, label) in zip(shown, said.items(), strict=True):
+        assert f"{{{label.role}}}`{name}` | `` unit/identities/test_" in row
+    assert int(values["proof_wrong"]) > 2 * len(said)
 
 
 def mutation_report(folder):

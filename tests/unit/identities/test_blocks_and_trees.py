@@ -145,18 +145,49 @@ def test_the_weight_of_a_prefix_is_the_most_that_can_be_kept(formula):
                 assert close(most, chance(q, prefix) * w, 1e-8)
 
 
+# -- `eq-11-more`
+
+
+def one_more(w, p, q):
+    return sum(min(b, w * a) for a, b in zip(p, q, strict=True))
+
+
+@identity(
+    "eq-11-more",
+    one_more,
+    wrong={
+        "as if nothing were owed": lambda w, p, q: one_more(Fraction(1), p, q),
+        "the weight on both": lambda w, p, q: w * one_more(Fraction(1), p, q),
+        "the larger": lambda w, p, q: sum(map(max, (w * a for a in p), q)),
+    },
+)
+def test_how_often_one_more_guess_is_kept(formula):
+    """Among all outcomes of the library's rule that begin with these guesses, those in
+    which they and at least one more are kept."""
+    for seed, size, n in [*SHAPES, (4, 2, 3)]:
+        p, q = models(seed, size, n)
+        joint = verdicts(p, q, n, sd.verify_block)
+        for i in range(n):
+            for prefix in texts(size, i):
+                offered = {key: w for key, w in joint.items() if key[0][:i] == prefix}
+                more = sum(w for (_, kept, _), w in offered.items() if kept > i)
+                w = weights(weight, p, q, prefix)[-1]
+                said = formula(w, p[prefix], q[prefix])
+                assert close(more / sum(offered.values()), said)
+
+
 # -- `eq-11-coin`
 
 
 def lacking(w, p, q):
     """Both lines for S_i."""
-    m = sum(min(b, w * a) for a, b in zip(p, q, strict=True))
+    m = one_more(w, p, q)
     return [sum(max(w * a - b, 0) for a, b in zip(p, q, strict=True)), w - m]
 
 
 def coin(w, p, q):
     """Both lines for h_i; None where nothing is left to throw it for."""
-    m = sum(min(b, w * a) for a, b in zip(p, q, strict=True))
+    m = one_more(w, p, q)
     s = lacking(w, p, q)[0]
     return [(w - m) / (1 - m), s / (s + (1 - w))] if m < 1 else None
 
