@@ -21,6 +21,7 @@ The library behind the book of that name. Its core needs NumPy alone:
     workers       work shared out over processes, none of it lost
     records       results on disk, and how far they can be trusted
     experiments   sweeps over k, temperature, drafts, prompts and seeds
+    exercises     graders for what readers write themselves
 
 Beside it, imported only when asked for: llama, a real language model in NumPy, which
 needs the extra ``llm``; huggingface, any causal model of transformers, which needs the
@@ -35,7 +36,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from . import theory, verification
+from . import exercises, theory, verification
 from .decoding import Generation, generate, stream
 from .draft_length import (
     Calibration,
@@ -110,6 +111,7 @@ __all__ = [
     "Verdict",
     "book_pair",
     "exact_distribution",
+    "exercises",
     "generate",
     "residual",
     "stream",

@@ -23,6 +23,7 @@ from . import __version__
 from .bench import command as benching
 from .comparison import Comparison, compare
 from .drafts import ModelDraft
+from .exercises import command as grading
 from .ngram import SMOOTHINGS
 from .pair import Pair, train_pair
 from .sampling import Sampler
@@ -37,7 +38,8 @@ HEADER = f"{'':<24}{'speculative':>14}{'plain':>14}"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code is 0, or 2 after an error.
 
-    1: ``specdec bench --gate`` found something slower.
+    1: ``specdec bench --gate`` found something slower, or ``specdec grade`` an answer
+    that is not right yet.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -91,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     benching.add(commands, _positive, _count, _Progress)
     serving.add(commands)
     sweeping.add(commands, _positive, _count, _add_training)
+    grading.add(commands)
     return parser
 
 

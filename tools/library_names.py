@@ -23,6 +23,7 @@ LEFT_OUT = {
     f"{LIBRARY}.__main__": "it only calls the command line",
     f"{LIBRARY}.cli": "its flags are on the page of the command line",
     f"{LIBRARY}.bench.command": "its flags are on the page of the command line",
+    f"{LIBRARY}.exercises.command": "its flags are on the page of the command line",
     f"{LIBRARY}.llama.command": "its flags are on the page of the command line",
     f"{LIBRARY}.scale.command": "its flags are on the page of the command line",
     f"{LIBRARY}.service.command": "its flags are on the page of the command line",
@@ -32,6 +33,7 @@ LEFT_OUT = {
 OPEN = {
     f"{LIBRARY}.bench": ("figure",),
     f"{LIBRARY}.drafts": (),
+    f"{LIBRARY}.exercises": ("file",),
     f"{LIBRARY}.llama": (
         *("gguf_file", "quantised", "reading", "linear", "kernel", "forward"),
         *("tokenizer", "fetch", "answers", "targets"),
