@@ -16,18 +16,18 @@ def add(commands: Any) -> None:
         help="grade files of answers to the book's exercises",
         description="Grade Python files that define answers to the graded exercises "
         "by name (in Python: sd.exercises.TASKS). Each file is run, in a process of "
-        "its own, with all your rights: grade only what you would run. The exit code is 1 "
-        "where anything is not right yet.",
+        "its own, with all your rights: grade only what you would run. The exit code "
+        "is 1 where anything is not right yet.",
     )
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="such as answers/*.py"
+        "file", nargs="+", type=Path, metavar="FILE", help="such as answers/*.py"
     )
     parser.set_defaults(command=_grade, about=parser.format_help)
 
 
 def _grade(options: argparse.Namespace) -> int:
     all_right = True
-    for path in options.files:
+    for path in options.file:
         try:
             marks = grade_file(path)
         except ValueError as error:

@@ -276,6 +276,7 @@ COMMANDS = {
     "bench": "scale/test_command::test_with_no_more_than_it_needs",
     "sweep": "scale/test_command::test_with_no_more_than_it_needs",
     "serve": "service/test_process::test_with_no_flags_it_is_the_books_pair",
+    "grade": "unit/test_exercises::test_the_command_grades_several_files",
 }
 
 

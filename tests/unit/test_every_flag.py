@@ -114,6 +114,7 @@ SHOWN: dict[str, dict[str, str]] = {
         ),
         "--json": SWEEP + "test_the_records_are_those_of_the_chapters",
     },
+    "grade": {"file": "unit/test_exercises::test_the_command_grades_several_files"},
 }  # fmt: skip
 
 
