@@ -232,7 +232,7 @@ class Draws:
     """A function that draws: the law of ``read`` of what it returns, case by case.
 
     cases
-        arguments, without the rng that comes last, and the truth for them.
+        arguments, without the ``rng`` that comes last, and the truth for them.
     amount
         what else must hold of the law of a case, or a Wrong.
     """
@@ -309,7 +309,7 @@ CLOCK = {
 
 
 class TwoWords:
-    """The law of two words, as a dict or as a function of rng that draws them."""
+    """The law of two words, as a dict or as a function of ``rng`` that draws them."""
 
     truth: ClassVar[Law] = {
         ("tock", "tick"): 1 / 2,
@@ -339,7 +339,7 @@ class TwoWords:
         else:
             raise Wrong(
                 f"this asks for a dict from two words to their probability, or for a "
-                f"function of rng that draws them, not {marking.brief(answer)}"
+                f"function of `rng` that draws them, not {marking.brief(answer)}"
             )
         if distance(found, self.truth) > 2e-3:
             x = worst(self.truth, found)

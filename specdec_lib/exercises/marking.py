@@ -219,7 +219,7 @@ def as_token(value: Any, what: str) -> int:
 
 
 def as_truth(value: Any, what: str) -> bool:
-    """``value`` as a bool: True and False of Python or NumPy, or 0 and 1."""
+    """``value`` as a ``bool``: True and False of Python or NumPy, or 0 and 1."""
     try:
         item = np.asarray(value).reshape(()).item()
     except (TypeError, ValueError):
