@@ -88,8 +88,8 @@ class Source:
 
     def __getattr__(self, name: str) -> Any:
         raise Wrong(
-            f"`rng` has no {name} that can be followed; take its bernoulli and "
-            "categorical, or random, choice and integers"
+            f"`rng` has no {name} that can be followed; take `rng.bernoulli` and "
+            "`rng.categorical`, or random, choice and integers"
         )
 
 

@@ -626,7 +626,10 @@ WRONG = {
         ((never_kept,), "guesses are refused that could be kept"),
         ((rule_with(repair=lambda p, q: p - q),), "raises ValueError"),
         ((lambda p, q, guesses, rng: guesses[7],), "raises IndexError"),
-        ((lambda p, q, guesses, rng: [rng.gumbel()],), "no gumbel that can be followed"),
+        (
+            (lambda p, q, guesses, rng: [rng.gumbel()],),
+            "no gumbel that can be followed",
+        ),
         ((lambda p, q, guesses, rng: [9],), "not tokens from 0 to 2"),
         ((lambda p, q, guesses, rng: [0.5],), "whole numbers"),
         ((lambda p, q, guesses, rng: 1,), "not a sequence of tokens"),
