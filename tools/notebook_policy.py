@@ -17,6 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import glossary
 from notebook_needs import needs_problems
 
 MAX_COLUMNS = 72
@@ -325,6 +326,19 @@ def exercise_problems(markdown: str) -> Iterator[str]:
         yield "a solution-start without its solution-end"
 
 
+def bold_problems(sources: list[str]) -> Iterator[str]:
+    """Words that a chapter introduces in bold, and that the glossary lacks."""
+    known = {form.casefold() for form in glossary.terms().term_of}
+    known |= set(glossary.explained_otherwise())
+    for source in sources:
+        for words in glossary.in_bold(source):
+            if words.casefold() not in known:
+                yield (
+                    f"prose: **{words}** is in bold and not in the glossary: write an "
+                    "entry, or a reason under [in_bold] in book/terms.toml"
+                )
+
+
 def problems(notebook: Notebook, *, chapter: bool = True) -> list[str]:
     """All that is wrong with a notebook, each as `where: what`; empty when sound.
 
@@ -392,6 +406,7 @@ def problems(notebook: Notebook, *, chapter: bool = True) -> list[str]:
         for alt in re.findall(r"!\[([^\]]*)\]\(", source):
             if len(alt) < MIN_ALT:
                 found.append(f"prose: an image needs alt text, not {alt!r}")
+    found += bold_problems(sources)
     if chapter:
         headings = re.findall(
             r"^# \S.*$",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import glossary
 import nbformat
 import pytest
 from execute_notebooks import execute, normalise
@@ -39,6 +40,28 @@ def test_figure_names_are_unique_in_the_book() -> None:
             if name:
                 assert name not in owners, f"{name}: {owners[name]} and {path.name}"
                 owners[name] = path.name
+
+
+def test_reasons_why_a_word_has_no_entry_are_needed() -> None:
+    sources = (
+        "".join(cell["source"])
+        for path in CHAPTERS
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == "markdown"
+    )
+    bold = {w.casefold() for source in sources for w in glossary.in_bold(source)}
+    entries = {form.casefold() for form in glossary.terms().term_of}
+    reasons = set(glossary.explained_otherwise())
+    assert reasons - bold == set()
+    assert reasons & entries == set()
+
+
+def test_words_in_bold_are_told_from_stresses() -> None:
+    source = (
+        "| **Time** | a |\n\n**One term**, **{term}`Two <two>`** and **{term}`three`**;"
+        " **this is stressed**. **A heading.** $a **b** c$ *no*"
+    )
+    assert list(glossary.in_bold(source)) == ["One term", "Two", "three", "b"]
 
 
 # -- The policy itself -------------------------------------------------------
@@ -188,6 +211,10 @@ def lost_widget(notebook: Notebook) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Notebook], None], str]] = {
+    "no entry": (
+        change_source(0, "# A title\n\nThis is a **new term**, no {term}`token`."),
+        "**new term** is in bold and not in the glossary",
+    ),
     "stripped": (strip, "one clean run"),
     "out of order": (set_in(1, "execution_count", value=7), "one clean run"),
     "stored error": (

@@ -18,12 +18,10 @@ from sphinx.application import Sphinx
 SHORTEST, LONGEST = 50, 160  # characters of a description
 PICTURE = "_images/rounds.svg"
 MADE = {  # pages that have no text of their own
-    "genindex": "All terms of the book in the order of the alphabet, and where each of "
-    "them is explained.",
     "search": "Search the chapters, the glossary and the reference of the book for a "
     "word.",
 }
-TITLES = {"genindex": "Index", "search": "Search"}
+TITLES = {"search": "Search"}
 SENTENCE = re.compile(r"(?<=[.?!:])\s+(?=[A-Z*“])")
 
 
