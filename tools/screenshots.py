@@ -1,8 +1,10 @@
-"""Take pictures of built pages: wide, narrow and dark.
+"""Take pictures of built pages: wide, as on a tablet and narrow, light and dark.
 
     python tools/screenshots.py                     every page
     python tools/screenshots.py notebooks/04 map    pages whose address contains one
     python tools/screenshots.py --fold notebooks/04 the first screen only
+    python tools/screenshots.py --sheet             all pages of a look in one picture
+    python tools/screenshots.py --look narrow-dark  this look only
 
 Build the book first (`make html`). The PNG files go to screenshots/.
 """
@@ -10,6 +12,7 @@ Build the book first (`make html`). The PNG files go to screenshots/.
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 import threading
 from pathlib import Path
@@ -21,13 +24,19 @@ from browser import NoBrowser, launch
 from serve import SITE, make_server
 
 ROOT = Path(__file__).resolve().parents[1]
+WIDTHS = {"wide": 1440, "tablet": 768, "narrow": 360}
 LOOKS = {
-    "wide": {"viewport": {"width": 1366, "height": 900}, "color_scheme": "light"},
-    "narrow": {"viewport": {"width": 360, "height": 740}, "color_scheme": "light"},
-    "dark": {"viewport": {"width": 1366, "height": 900}, "color_scheme": "dark"},
+    name + ("-dark" if scheme == "dark" else ""): {
+        "viewport": {"width": width, "height": 900},
+        "color_scheme": scheme,
+    }
+    for name, width in WIDTHS.items()
+    for scheme in ("light", "dark")
 }
 # Taller pictures are cut into pieces, so that their text stays readable.
 PIECE = 3000
+# On a sheet, pages stand side by side: so wide, and so much of their height.
+THUMB, THUMB_HEIGHT, COLUMNS = 260, 1100, 12
 
 
 def pages(wanted: list[str]) -> list[str]:
@@ -54,6 +63,23 @@ def settle(page: object) -> None:
     )
 
 
+def contact_sheet(pictures: list[bytes], target: Path) -> None:
+    """All pictures in rows, made small; the foot of long ones is cut off."""
+    from PIL import Image
+
+    rows = -(-len(pictures) // COLUMNS)
+    columns = min(COLUMNS, len(pictures))
+    sheet = Image.new("RGB", (columns * THUMB, rows * THUMB_HEIGHT), "#808080")
+    for index, data in enumerate(pictures):
+        picture = Image.open(io.BytesIO(data)).convert("RGB")
+        height = round(picture.height * THUMB / picture.width)
+        small = picture.resize((THUMB - 8, height)).crop(
+            (0, 0, THUMB - 8, min(height, THUMB_HEIGHT - 8))
+        )
+        sheet.paste(small, (index % COLUMNS * THUMB, index // COLUMNS * THUMB_HEIGHT))
+    sheet.save(target)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -61,6 +87,7 @@ def main() -> int:
     parser.add_argument("pages", nargs="*", help="parts of page addresses")
     parser.add_argument("--to", type=Path, default=ROOT / "screenshots")
     parser.add_argument("--fold", action="store_true", help="first screen only")
+    parser.add_argument("--sheet", action="store_true", help="one picture per look")
     parser.add_argument("--look", choices=LOOKS, action="append")
     arguments = parser.parse_args()
     chosen = pages(arguments.pages)
@@ -82,6 +109,7 @@ def main() -> int:
             return 1
         for look in arguments.look or LOOKS:
             page = browser.new_context(**LOOKS[look]).new_page()
+            small: list[bytes] = []
             for name in chosen:
                 page.goto(base + quote(name))
                 settle(page)
@@ -90,6 +118,9 @@ def main() -> int:
                     target = arguments.to / f"{stem}.png"
                     page.screenshot(path=target)
                     print(target)
+                    continue
+                if arguments.sheet:
+                    small.append(page.screenshot(full_page=True))
                     continue
                 size = page.evaluate(
                     "[document.documentElement.scrollWidth,"
@@ -108,6 +139,10 @@ def main() -> int:
                         },
                     )
                     print(target)
+            if small:
+                target = arguments.to / f"sheet-{look}.png"
+                contact_sheet(small, target)
+                print(target)
         browser.close()
     server.shutdown()
     return 0
