@@ -20,13 +20,14 @@ help:
 	@echo
 	@echo "  make html        build the book into _build/html, no more"
 	@echo "  make lite        build the book with chapters that run in the browser"
+	@echo "  make pdf         print the built book into _build/pdf; the site then offers it"
 	@echo "  make check       the quick part of the tests: lint, spelling, types, units"
 	@echo "  make faults      plant faults in the library; each must be noticed (15 minutes)"
 	@echo "  make mutants     change the core in every small way; tests must notice (half an hour)"
 	@echo "  make proof       run the tests that count what they try; the book shows it"
 	@echo "  make status      keep what the last tests took, for the page of the build's status"
 	@echo "  make notebooks   run the chapters and store their outputs (NB=notebooks/04*.ipynb)"
-	@echo "  make screenshots pictures of pages, wide, narrow, dark (PAGES='notebooks/04')"
+	@echo "  make screenshots pictures of pages, three widths, light and dark (PAGES='notebooks/04')"
 	@echo "  make model       fetch the real model of Part V (98 MB)"
 	@echo "  make peers       install torch and transformers, to check and measure beside"
 	@echo "  make lock        resolve requirements.in into requirements.txt"
@@ -46,6 +47,12 @@ html: setup vendor
 lite: setup vendor
 	@$(PY) tools/build_lite.py
 	@$(PY) tools/build_site.py
+
+.PHONY: pdf
+pdf: setup
+	@test -e _build/html/index.html || $(MAKE) html
+	@$(PY) tools/vendor.py --paper
+	@$(PY) tools/build_pdf.py
 
 lab: setup
 	@root=; test "$$(id -u)" != 0 || root=--allow-root; \
@@ -99,4 +106,4 @@ clean:
 	find . -name .venv -prune -o -name .ipynb_checkpoints -type d -print | xargs rm -rf
 
 distclean: clean
-	rm -rf .venv book/assets/vendor tests/vendor
+	rm -rf .venv book/assets/vendor tests/vendor tools/paper/vendor

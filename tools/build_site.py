@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import live_chapters
+import pdf_offer
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "_build"
@@ -88,6 +89,7 @@ def main() -> int:
         if complete:
             write_front(built)
             take_in_lite(built)
+            pdf_offer.put_in(built)
             if SITE.exists():
                 SITE.rename(Path(folder) / "old")
             built.rename(SITE)

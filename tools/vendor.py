@@ -2,13 +2,14 @@
 
     python tools/vendor.py            what the pages need: MathJax
     python tools/vendor.py --checks   what the tests need: KaTeX, axe-core, a dictionary
+    python tools/vendor.py --paper    the fonts of the book on paper
 
 They come from the npm registry, at fixed versions and with their licences, each archive
 accepted only with the SHA-512 written here. Neither Node.js nor npm is needed.
 
-The files go to book/assets/vendor and tests/vendor, which git ignores; the second is no
-part of the site. Where the registry cannot be reached, a note says so and the site is
-built to load MathJax from a public CDN instead.
+The files go to book/assets/vendor, tests/vendor and tools/paper/vendor, which git
+ignores; only the first is a part of the site. Where the registry cannot be reached, a
+note says so and the site is built to load MathJax from a public CDN instead.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 VENDOR = ROOT / "book" / "assets" / "vendor"
 CHECKS = ROOT / "tests" / "vendor"
+PAPER = ROOT / "tools" / "paper" / "vendor"
 STAMP = "complete.json"
 
 
@@ -105,6 +107,41 @@ PACKAGES_OF_CHECKS = (
         "dictionary-en-gb/",
         ("index.aff", "index.dic"),
         "package/license",
+    ),
+)
+PACKAGES_OF_PAPER = (
+    Package(
+        "@fontsource/source-serif-4",
+        "5.3.1",
+        "cWcTCXjYYrgF9A67fThVir1VSc0lPEYmwQ6jA4pPt01s2MSCi/maINUcZoCzaqnU8fyUReDO97eGcBU"
+        "kHgOeug==",
+        "package/files/",
+        "serif/",
+        ("source-serif-4-latin-[46]00-*.woff2",),
+    ),
+    Package(
+        "@fontsource/source-sans-3",
+        "5.3.0",
+        "VrWixSgF93kOVSEkwjs9ImnAbxrBew4PgcnaJYEitG9TyJSwxjFUNJIgzB1XFP/acyAWcTDg7+sWe7J"
+        "I8LTB9w==",
+        "package/files/",
+        "sans/",
+        ("source-sans-3-latin-[46]00-*.woff2",),
+    ),
+    Package(
+        "dejavu-fonts-ttf",
+        "2.37.3",
+        "f1hd7jJbeQa1VWcw+K2KrTXS50zTMaHpVC4XIKJpNcDeYR5ajMtj/iLlQDYNvLOKamUB3ARVVCf79lN"
+        "wNVztSQ==",
+        "package/ttf/",
+        "dejavu/",
+        (
+            "DejaVuSans.ttf",
+            "DejaVuSans-Bold.ttf",
+            "DejaVuSansMono.ttf",
+            "DejaVuSansMono-Bold.ttf",
+            "DejaVuSansMono-Oblique.ttf",
+        ),
     ),
 )
 
@@ -228,7 +265,12 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--checks", action="store_true", help="what the tests need")
-    if parser.parse_args().checks:
+    parser.add_argument("--paper", action="store_true", help="the fonts of the PDF")
+    arguments = parser.parse_args()
+    if arguments.paper:
+        folder, packages = PAPER, PACKAGES_OF_PAPER
+        without = "Without them the book is not printed."
+    elif arguments.checks:
         folder, packages = CHECKS, PACKAGES_OF_CHECKS
         without = "Without them spelling and pages cannot be tested."
     else:
@@ -244,7 +286,7 @@ def main() -> int:
         fetch(folder, packages)
     except (OSError, ValueError) as error:
         print(f"Could not fetch them: {error}\n{without}", file=sys.stderr)
-        return int(folder == CHECKS)
+        return int(folder != VENDOR)
     return 0
 
 

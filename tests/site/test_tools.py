@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import screenshots
 import vendor
 from browser import NoBrowser, candidates
 from serve import make_server
@@ -131,3 +132,30 @@ class TestEnvironment:
         done = self.run(folder, PATH=str(tools))
         assert done.returncode == 1
         assert "Install one" in done.stderr
+
+
+def test_pages_stand_side_by_side_on_a_sheet(tmp_path: Path) -> None:
+    """Thirteen pages: twelve in a row, and long ones are cut off at the foot."""
+    from PIL import Image
+
+    pictures = []
+    for shade in range(13):
+        buffer = io.BytesIO()
+        Image.new("RGB", (360, 9000), (10 * shade, 0, 0)).save(buffer, "PNG")
+        pictures.append(buffer.getvalue())
+    screenshots.contact_sheet(pictures, tmp_path / "sheet.png")
+    sheet = Image.open(tmp_path / "sheet.png")
+    wide, high = screenshots.THUMB, screenshots.THUMB_HEIGHT
+    assert sheet.size == (12 * wide, 2 * high)
+    for index in range(13):
+        corner = (index % 12 * wide + 5, index // 12 * high + 5)
+        assert sheet.getpixel(corner) == (10 * index, 0, 0)
+    assert sheet.getpixel((wide + 5, high + 5)) == (128, 128, 128)
+
+
+def test_screens_have_three_widths_in_both_colours() -> None:
+    found = {
+        (look["viewport"]["width"], look["color_scheme"])
+        for look in screenshots.LOOKS.values()
+    }
+    assert found == {(w, c) for w in (360, 768, 1440) for c in ("light", "dark")}
