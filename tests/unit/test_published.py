@@ -40,6 +40,8 @@ def clone(tmp_path: Path) -> Path:
     folder = tmp_path / "clone"
     (folder / "README.md").write_text("main")
     (folder / ".gitignore").write_text("*.html\n*.js\n")
+    (folder / ".git" / "info").mkdir(exist_ok=True)
+    (folder / ".git" / "info" / "exclude").write_text("b\n")
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "--message", "All")
     git(folder, "push", "--quiet", "origin", "HEAD:main")
