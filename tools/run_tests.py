@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from build_status import step_passed
@@ -28,9 +27,6 @@ LENIENT = ["--doctest-ignore-import-errors"]
 WORKERS = ["-n", str(max(2, min(4, os.cpu_count() or 2)))]
 # A chapter whose modules are not installed is not run, and a line says so.
 NOT_RUN = left_out(sorted((ROOT / "notebooks").glob("*.ipynb")))
-
-# What prints the book and reads the print; the step is left out where one is missing.
-PRESS_LACKS = [name for name in ("pikepdf", "pypdfium2") if find_spec(name) is None]
 
 
 def counting(step: str, *command: str) -> tuple[list[str], list[str]]:
@@ -186,11 +182,8 @@ STEPS = (
             [PYTHON, "tools/vendor.py", "--paper"],
             [PYTHON, "tools/build_pdf.py"],
             [*PYTEST, "tests/pdf"],
-        )
-        if not PRESS_LACKS
-        else (),
+        ),
         "Look at it: _build/pdf/speculative-decoding.pdf. Its style is in tools/paper.",
-        notes=tuple(f"not run: {name} is not installed" for name in PRESS_LACKS),
     ),
     Step(
         "site",
