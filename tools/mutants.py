@@ -562,7 +562,7 @@ class Living:
         self.functions: dict[tuple[str, str], list[FunctionType]] = defaultdict(list)
         wanted = set(files)
         for each in gc.get_objects():
-            if isinstance(each, FunctionType) and each.__code__.co_filename in wanted:
+            if type(each) is FunctionType and each.__code__.co_filename in wanted:
                 code = each.__code__
                 self.functions[code.co_filename, code.co_qualname].append(each)
 

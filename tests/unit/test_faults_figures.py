@@ -356,6 +356,7 @@ ALONE = {
     "Verdict": lambda: sd.Verdict(0, 1),
     "book_pair": None,  # its example is run with the docstrings
     "exact_distribution": lambda: sd.exact_distribution(lambda rng: rng.bernoulli(0.5)),
+    "exercises": None,  # a module
     "generate": lambda: sd.generate(TARGET, [0], max_new_tokens=3),
     "residual": lambda: sd.residual([0.5, 0.5], [1.0, 0.0]),
     "stream": lambda: list(sd.stream(TARGET, [0], max_new_tokens=3)),
