@@ -60,6 +60,31 @@ def test_words_are_found_where_they_stand(
     visit.page.close()
 
 
+@pytest.mark.parametrize(
+    ("words", "chapter"),
+    (
+        ("n-gram", "1. Counting words"),
+        ("perplexity", "1. Counting words"),
+        ("Kneser-Ney", "2. Smoothing and back-off"),
+        ("speculative sampling", "5. Exact sampling"),
+        ("verify_tokens", "5. Exact sampling"),
+        ("acceptance rate", "7. Seeing acceptance"),
+        ("temperature", "9. Speedup against temperature"),
+        ("tree", "11. Verifying more cleverly"),
+        ("KV cache", "13. A Llama in NumPy"),
+    ),
+)
+def test_the_chapter_is_among_the_first_five(
+    open_page: Callable[..., Visit], words: str, chapter: str
+) -> None:
+    """Without our order it is behind names of the library that contain the words."""
+    visit = open_page(f"search.html?q={words}")
+    first = results(visit.page).all_inner_texts()[:5]
+    assert chapter in [hit.split("\n")[0] for hit in first]
+    visit.check_quiet()
+    visit.page.close()
+
+
 def test_a_word_that_is_nowhere(open_page: Callable[..., Visit]) -> None:
     visit = open_page("search.html?q=xyzzyx")
     visit.page.get_by_text("did not match any documents").wait_for(timeout=10_000)
