@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,10 @@ def tried(record_property):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item):
-    """Tells the XML report how many examples of a property a test tried."""
+    """Tells the XML report how many examples of a property a test tried; closes the
+    figures that a test left open, so that the next finds none."""
+    if plots := sys.modules.get("matplotlib.pyplot"):
+        plots.close("all")
     if hasattr(item, "hypothesis_statistics"):
         from proof import EXAMPLES, passing_examples
 
