@@ -42,7 +42,7 @@ def ends(site: Path, links: list[str]) -> list[tuple[str, Tag]]:
     found = []
     for link in links:
         page = (site / PAGE).parent / urlsplit(link).path
-        element = soup(page.resolve()).find(id=urlsplit(link).fragment)
+        (element,) = soup(page.resolve()).find_all(id=urlsplit(link).fragment) or [None]
         assert isinstance(element, Tag), link
         found.append((page.resolve().relative_to(site.resolve()).as_posix(), element))
     return found

@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 COMMANDS = "book/reference/commands"
 CHAPTER = re.compile(r"notebooks/(\d+|[a-z])_")
+# What a proof, an exercise or a solution says: on a page all have the same anchor.
+BODIES = {"proof-content", "exercise-content", "solution-content"}
 Place = tuple[str, str]  # page, anchor
 Entries = dict[str, list[Place]]
 
@@ -61,8 +63,9 @@ def anchor_of(node: nodes.Node) -> str:
     """The anchor of the section, or the theorem, that a node stands in."""
     while node.parent is not None:
         node = node.parent
-        if isinstance(node, nodes.section) or is_titled(node):
-            return str(node["ids"][0])
+        ids = node["ids"] if isinstance(node, nodes.section) or is_titled(node) else []
+        if ids and ids[0] not in BODIES:
+            return str(ids[0])
     return ""
 
 
