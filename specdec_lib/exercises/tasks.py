@@ -109,26 +109,25 @@ def _lenient(
     return law
 
 
-def _token_and_row(value: Any, what: str) -> Hashable:
+def _pair(value: Any, what: str, parts: str) -> tuple[Any, Any]:
     try:
-        token, row = value
+        first, second = value
     except (TypeError, ValueError):
         raise Wrong(
-            f"what {what} returns is {marking.brief(value)}, not a token and a row"
+            f"what {what} returns is {marking.brief(value)}, not {parts}"
         ) from None
+    return first, second
+
+
+def _token_and_row(value: Any, what: str) -> Hashable:
+    token, row = _pair(value, what, "a token and a row")
     token = marking.as_token(token, "the token")
     numbers = marking.as_numbers(row, "the row", 4)
     return token, tuple(numbers.round(9).tolist())
 
 
 def _token_and_kept(value: Any, what: str) -> Hashable:
-    try:
-        token, kept = value
-    except (TypeError, ValueError):
-        raise Wrong(
-            f"what {what} returns is {marking.brief(value)}, not a token, and True or "
-            "False"
-        ) from None
+    token, kept = _pair(value, what, "a token, and True or False")
     return marking.as_token(token, "the token"), marking.as_truth(kept, "the second")
 
 
