@@ -148,7 +148,8 @@ def with_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     toc = {"format": "jb-book", "root": "book/welcome", "chapters": chapters}
     (root / "_toc.yml").write_text(yaml.safe_dump(toc))
     shutil.copytree(ROOT / "book", root / "book")
-    (root / "tools").symlink_to(ROOT / "tools")
+    for name in ("tools", "specdec_lib"):  # the footer's version is the library's
+        (root / name).symlink_to(ROOT / name)
     (root / "notebooks").mkdir()
     for name in (LIVE, OTHER):
         shutil.copy(ROOT / f"{name}.ipynb", root / f"{name}.ipynb")

@@ -140,8 +140,8 @@ def link_first_uses(
 
 def link_page(app: Sphinx, doctree: nodes.document, page: str) -> None:
     found = entries(app.env)
-    if page in {entry[0] for entry in found.values()}:
-        return
+    if not found or page in {entry[0] for entry in found.values()}:
+        return  # a book without the glossary has nothing to link to
     by_anchor = {entry[1]: term for term, entry in found.items()}
     linked = set()
     for reference in doctree.findall(nodes.reference):
