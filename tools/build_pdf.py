@@ -18,7 +18,6 @@ import html
 import json
 import mimetypes
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -32,6 +31,7 @@ import pdf_offer
 import pikepdf
 import yaml
 from browser import NoBrowser, launch
+from edition import edition
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "_build" / "html"
@@ -81,7 +81,7 @@ def parts(root: Path = ROOT) -> list[Part]:
 
 
 @dataclass
-class Edition:
+class Imprint:
     """What the title page says."""
 
     title: str
@@ -92,32 +92,17 @@ class Edition:
     year: str
 
 
-def git(*arguments: str) -> str:
-    """What git says; nothing where it cannot."""
-    try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return done.stdout.strip()
-
-
-def edition() -> Edition:
+def imprint() -> Imprint:
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    commit = git("rev-parse", "--short=10", "HEAD")
-    date = datetime.fromisoformat(str(cited["date-released"])).replace(tzinfo=UTC)
-    if commit:
-        date = datetime.fromtimestamp(int(git("log", "-1", "--format=%ct")), tz=UTC)
-        if git("status", "--porcelain", "--untracked-files=no"):
-            commit += ", with changes"
-    return Edition(
+    found = edition()
+    day = found.date or str(cited["date-released"])
+    return Imprint(
         title=config["title"],
         author=config["author"],
-        version=str(cited["version"]),
-        commit=commit,
-        date=date,
+        version=found.version,
+        commit=found.short + (", with changes" if found.changed else ""),
+        date=datetime.fromisoformat(day).replace(tzinfo=UTC),
         year=str(config["copyright"]),
     )
 
@@ -262,7 +247,7 @@ def contents(lines: list[Entry]) -> str:
     )
 
 
-def title_page(about: Edition) -> str:
+def title_page(about: Imprint) -> str:
     commit = f"<br>of commit {html.escape(about.commit)}" if about.commit else ""
     date = f"{about.date.day} {about.date:%B %Y}"
     return f"""\
@@ -310,7 +295,7 @@ def with_page_numbers(document: str, page_of: Mapping[str, int]) -> str:
     )
 
 
-def assemble(about: Edition, book: list[Part], taken: Taken) -> str:
+def assemble(about: Imprint, book: list[Part], taken: Taken) -> str:
     """The whole book as one page of HTML, without scripts."""
     lines = entries(book, taken)
     body = [title_page(about), contents(lines)]
@@ -427,10 +412,16 @@ def page_numbers(file: Path) -> dict[str, int]:
 
 def bookmarks(outlines: Any) -> Iterator[Any]:
     """All bookmarks below one, in the order of the pages."""
+    for one in siblings(outlines):
+        yield one
+        yield from bookmarks(one)
+
+
+def siblings(outlines: Any) -> Iterator[Any]:
+    """The bookmarks directly below one."""
     one = outlines.get("/First")
     while one is not None:
         yield one
-        yield from bookmarks(one)
         one = one.get("/Next")
 
 
@@ -440,7 +431,7 @@ FORMULA = re.compile(
 )
 
 
-def finish(printed: Path, target: Path, about: Edition, document: str) -> int:
+def finish(printed: Path, target: Path, about: Imprint, document: str) -> int:
     """Give the print its metadata and folded bookmarks; the number of its pages."""
     titles = [
         words(FORMULA.sub(r"\1", text)) for _, text in ANY_HEADING.findall(document)
@@ -477,14 +468,6 @@ def finish(printed: Path, target: Path, about: Edition, document: str) -> int:
         return len(pdf.pages)
 
 
-def siblings(outlines: Any) -> Iterator[Any]:
-    """The bookmarks directly below one."""
-    one = outlines.get("/First")
-    while one is not None:
-        yield one
-        one = one.get("/Next")
-
-
 def build() -> dict[str, Any]:
     """Print the book; what is to be said of the result."""
     from playwright.sync_api import sync_playwright
@@ -494,7 +477,7 @@ def build() -> dict[str, Any]:
     def said(done: str) -> None:
         print(f"  {time.perf_counter() - started:4.0f} s  {done}", flush=True)
 
-    about, book = edition(), parts()
+    about, book = imprint(), parts()
     target = pdf_offer.FOLDER / pdf_offer.NAME
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = pdf_offer.digest(SITE)

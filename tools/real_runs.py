@@ -21,7 +21,6 @@ import argparse
 import json
 import os
 import platform
-import re
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -31,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from build_status import processor
 
 import specdec_lib as sd
 from specdec_lib import llama
@@ -118,15 +118,9 @@ def machine() -> dict[str, Any]:
     """What the seconds hold for."""
     from threadpoolctl import threadpool_info
 
-    name = platform.processor() or platform.machine()
-    try:
-        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-        name = found[1] if found else name
-    except OSError:
-        pass
     blas = [each for each in threadpool_info() if each["user_api"] == "blas"]
     return {
-        "processor": name,
+        "processor": processor(),
         "cores": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
