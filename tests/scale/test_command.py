@@ -208,7 +208,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path):
     )
     os.close(theirs)
     until = time.monotonic() + 100
-    while not (path.exists() and path.read_bytes().count(b"\n") >= 3):
+    while not (path.exists() and path.read_bytes().count(b"\n") >= 4):
         assert time.monotonic() < until
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all of them
@@ -226,7 +226,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path):
     assert b"specdec: interrupted" in shown
     assert b"Traceback" not in shown
     kept = ex.read_records(path)
-    assert 3 <= len(kept) < 48
+    assert 3 <= len(kept) < 48  # one that was not yet on the disk is taken back
     assert sweep("-o", path, *flags, "--workers", "all") == 0
     whole = ex.read_records(path)
     assert whole[: len(kept)] == kept
