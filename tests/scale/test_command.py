@@ -205,6 +205,8 @@ def test_an_interrupted_sweep_goes_on(tmp_path):
         stdout=subprocess.PIPE,
         stderr=theirs,
         start_new_session=True,
+        # What a script runs in the background is deaf to Ctrl-C, and so are these tests.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     os.close(theirs)
     until = time.monotonic() + 100
