@@ -205,7 +205,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path):
         stdout=subprocess.PIPE,
         stderr=theirs,
         start_new_session=True,
-        # What a script runs in the background is deaf to Ctrl-C, and so are these tests.
+        # What a script runs in the background is deaf to Ctrl-C, and these tests too.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     os.close(theirs)
