@@ -74,7 +74,7 @@ class Lab:
             f"?reset&token={self.token}"
         )
         # The sign in the tool bar is not enough: it says idle before there is a kernel.
-        page.wait_for_function(READY, timeout=90_000)
+        page.wait_for_function(READY, timeout=180_000)
         return session
 
 
@@ -91,7 +91,7 @@ class Session:
         self.page.evaluate(
             "() => window.jupyterapp.commands.execute('notebook:run-all-cells')"
         )
-        self.page.wait_for_function(READY, timeout=300_000)
+        self.page.wait_for_function(READY, timeout=900_000)
         outputs = self.page.locator(
             '.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.stderr"],'
             '.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]'

@@ -38,7 +38,7 @@ SITE = ROOT / "_build" / "html"
 PAPER = ROOT / "tools" / "paper"
 BASE = "http://book.invalid/"  # no server: see Desk
 BOOK = "the-book-on-paper.html"  # no file
-PRINTING_MS = 300_000
+PRINTING_MS = 900_000
 
 
 @dataclass(frozen=True)
