@@ -61,6 +61,21 @@ def settle(page: Any) -> None:
     )
 
 
+# Colours would fade into each other for a while; with this they change at once. The
+# promise is kept when the page was drawn anew.
+AT_ONCE = """() => {
+    if (!document.getElementById("at-once")) {
+        const style = document.createElement("style");
+        style.id = "at-once";
+        style.textContent =
+            "*, ::before, ::after { transition: none !important; }";
+        document.head.append(style);
+    }
+    return new Promise((drawn) =>
+        requestAnimationFrame(() => requestAnimationFrame(() => drawn())));
+}"""
+
+
 @dataclass
 class Visit:
     """What happened while a page was open, and the page itself."""
@@ -87,7 +102,7 @@ class Visit:
         self.page.wait_for_function(
             "scheme => document.documentElement.dataset.theme === scheme", arg=scheme
         )
-        self.page.wait_for_timeout(250)  # colours fade into each other
+        self.page.evaluate(AT_ONCE)
         self._seen = (viewport, scheme, media)
 
     def check_quiet(self) -> None:

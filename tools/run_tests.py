@@ -190,7 +190,7 @@ STEPS = (
         "Every page in a browser: links, formulas, controls, access",
         (
             [PYTHON, "tools/vendor.py", "--checks"],
-            [*PYTEST, *WORKERS, "--dist", "loadgroup", "tests/site"],
+            [*PYTEST, *WORKERS, "--dist", "loadscope", "tests/site"],
         ),
         "Look at the page: `make book`, or `make screenshots PAGES=notebooks/04`.",
     ),

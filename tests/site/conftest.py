@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,20 @@ from urllib.parse import quote
 import pytest
 from serve import SITE
 from site_kit import NARROW, WIDE, Visit, built_pages, running_browser, served, settle
+from xdist.scheduler import LoadScopeScheduling
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+class ByPage(LoadScopeScheduling):
     """With several workers, one does all tests of a page, and one those of a module."""
-    for item in items:
-        page = getattr(item, "callspec", None) and item.callspec.params.get("each_page")
-        item.add_marker(pytest.mark.xdist_group(page or item.nodeid.split("::")[0]))
+
+    def _split_scope(self, nodeid: str) -> str:
+        page = re.search(r"\[((?:book|notebooks)/[^\]]+?\.html)", nodeid)
+        return page[1] if page else nodeid.split("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPage:
+    return ByPage(config, log)
 
 
 @pytest.fixture(scope="session")
